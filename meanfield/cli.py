@@ -1,0 +1,483 @@
+"""The command line: ``meanfield COMMAND ...``.
+
+Results go to stdout, messages to stderr. The exit code is 0 when done, 1 for an error of the program itself, 2
+for bad input (one line says what is allowed), 3 when a run stopped early (its file holds what it had, and why),
+130 when interrupted and 141 when the reader of stdout went away. Tracebacks appear with ``--debug`` only.
+Everything heavy is imported by the command that needs it, so that ``--help`` is immediate.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import MISSING, dataclass, fields
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+from cyclopts.exceptions import CycloptsError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from meanfield.case import Case
+
+__all__ = ["app", "main"]
+
+_OUTPUTS = Path("outputs")
+
+app = App(
+    name="meanfield",
+    help="The mean-field PDE of attention dynamics on the sphere, for every normalization scheme.",
+    version=lambda: version("meanfield"),
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; by default with the arguments of the process."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(
+            arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value"
+        )
+        sys.stdout.flush()
+        return int(code or 0)
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, text = _explain(error)
+        if text:
+            _say(text)
+        try:
+            sys.stdout.flush()
+        except OSError:  # nobody reads it, or its disk is full; Python would try once more at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code
+
+
+def _explain(error: BaseException) -> tuple[int, str]:
+    """Exit code and one line for what went wrong."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    if isinstance(error, BrokenPipeError):
+        return 141, ""
+    if isinstance(error, OSError) and error.filename is not None:
+        return 2, f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, ValueError | OSError | CycloptsError):
+        return 2, str(error) or type(error).__name__
+    return 1, f"internal error: {type(error).__name__}: {error} (run again with --debug)"
+
+
+def _say(text: str) -> None:
+    """Write one line to stderr, whatever line breaks the text has."""
+    print(f"meanfield: {' '.join(text.split())}", file=sys.stderr)
+
+
+# ---- options -----------------------------------------------------------------------------------------------
+
+
+Flag: TypeAlias = Annotated[bool, Parameter(show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Verbosity:
+    """How much is said on stderr.
+
+    Attributes
+    ----------
+    quiet
+        Neither progress nor messages but errors.
+    debug
+        Show tracebacks.
+    """
+
+    quiet: Flag = False
+    debug: Flag = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Destination:
+    """Where results are written.
+
+    Attributes
+    ----------
+    output
+        File to write; by default in the folder outputs.
+    force
+        Overwrite existing files.
+    """
+
+    output: Annotated[Path | None, Parameter(alias="-o")] = None
+    force: Flag = False
+
+    def claim(self, default: str, *sources: Path) -> Path:
+        """Path of the output, in a folder that exists and can be written; never one of the sources."""
+        return _claim(self.output or _OUTPUTS / default, self.force, *sources)
+
+
+def _claim(path: Path, force: bool, *sources: Path) -> Path:
+    if path.exists():
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file to write", str(path))
+        if any(source.exists() and source.samefile(path) for source in sources):
+            raise ValueError(f"{path}: is read by this command and cannot be its output")
+        if not force:
+            raise FileExistsError(errno.EEXIST, "exists already (--force overwrites it)", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path.parent):  # permissions do not tell all: ask the file system itself
+        return path
+
+
+Settings: TypeAlias = Annotated[
+    list[str] | None, Parameter(name="--set", help="Change a key of the case: section.key=value.")
+]
+CaseFile: TypeAlias = Annotated[Path, Parameter(help="Case file, TOML.")]
+_VERBOSITY, _DESTINATION = Verbosity(), Destination()
+
+
+def _read_case(path: Path, settings: Iterable[str] | None) -> Case:
+    """Case of a file with some keys set anew; a value is read as TOML, or else as text."""
+    from meanfield.case import Case
+
+    case = Case.from_toml(path)
+    changes: dict[str, Any] = {}
+    for setting in settings or ():
+        key, equals, text = (part.strip() for part in setting.partition("="))
+        if not (key and equals):
+            raise ValueError(f"--set {setting}: expected section.key=value")
+        try:
+            table = tomllib.loads(f"value = {text}")
+        except (ValueError, RecursionError):
+            table = {}
+        changes[key] = table["value"] if len(table) == 1 else text
+    return case.override(changes) if changes else case
+
+
+# ---- runs --------------------------------------------------------------------------------------------------
+
+
+@app.command
+def solve(
+    case: CaseFile,
+    /,
+    *,
+    settings: Settings = None,
+    plot: Annotated[Flag, Parameter(help="Leave a picture beside the file.")] = False,
+    destination: Destination = _DESTINATION,
+    verbosity: Verbosity = _VERBOSITY,
+) -> int:
+    """Solve the continuum."""
+    problem = _read_case(case, settings)
+    path = destination.claim(f"{problem.name}.nc", *_sources(case, problem))
+    picture = _claim(path.with_suffix(".png"), destination.force) if plot else None
+
+    from meanfield.run import solve
+
+    run = solve(problem, output=path, progress=not verbosity.quiet, force=destination.force)
+    print(path)
+    if picture:
+        from meanfield.plots import plot_run
+
+        _print_paths(plot_run([run], picture, force=destination.force))
+    return _judge(run, problem, verbosity)
+
+
+def simulate(
+    case: CaseFile,
+    /,
+    *,
+    settings: Settings = None,
+    destination: Destination = _DESTINATION,
+    verbosity: Verbosity = _VERBOSITY,
+) -> int:
+    """Run finite-N particles."""
+    problem = _read_case(case, settings)
+    path = destination.claim(f"{problem.name}.particles.nc", *_sources(case, problem))
+
+    from meanfield.run import simulate
+
+    run = simulate(problem, output=path, progress=not verbosity.quiet, force=destination.force)
+    print(path)
+    return _judge(run, problem, verbosity)
+
+
+def _sources(path: Path, case: Case) -> tuple[Path, ...]:
+    """Files that a case is read from: itself, and its tokens or earlier run."""
+    return (path, Path(getattr(case.initial, "path", path)))
+
+
+def _judge(run: xr.Dataset | xr.DataTree, case: Case, verbosity: Verbosity) -> int:
+    """Exit code of a finished run; its status is told if it is not the expected one."""
+    status, stop = str(run.attrs["status"]), float(run.attrs["stop_time"])
+    early = stop < case.time.final or status in ("fold", "failed")
+    if early or status != "completed" or not verbosity.quiet:
+        message = str(run.attrs.get("status_message", ""))
+        _say(f"{status} at t = {stop:.6g} of {case.time.final:.6g}{': ' * bool(message)}{message}")
+    return 3 if early else 0
+
+
+# ---- looking at runs ---------------------------------------------------------------------------------------
+
+
+@app.command
+def plot(
+    *files: Annotated[Path, Parameter(help="Files of runs, netCDF.")],
+    kind: Literal["all", "maps", "curves", "radius", "schemes"] = "all",
+    times: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    destination: Destination = _DESTINATION,
+    verbosity: Verbosity = _VERBOSITY,
+) -> None:
+    """Draw runs, several of them side by side.
+
+    Parameters
+    ----------
+    kind
+        What to draw.
+    times
+        Times of the maps.
+    """
+    if not files:
+        raise ValueError("plot: expected at least one FILE")
+    path = destination.claim(f"{'-'.join(file.stem for file in files)[:100]}.png", *files)
+
+    from meanfield.plots import plot_run
+    from meanfield.run import open_run
+
+    runs = [open_run(file) for file in files]
+    _print_paths(plot_run(runs, path, kind, times, force=destination.force))
+
+
+@app.command
+def info(
+    file: Annotated[Path, Parameter(help="File of a run, netCDF.")],
+    /,
+    *,
+    as_json: Annotated[Flag, Parameter(name="--json", help="Print JSON.")] = False,
+    verbosity: Verbosity = _VERBOSITY,
+) -> None:
+    """Tell what a file holds: status, case, times, sizes, last diagnostics."""
+    from meanfield.run import open_run
+
+    with closing(open_run(file)) as run:
+        attributes = {key: _plain(value) for key, value in run.attrs.items()}
+        case = attributes.pop("case", None)
+        groups = {name or "/": _describe_group(data) for name, data in _groups(run)}
+    if as_json:
+        read = json.loads(case) if isinstance(case, str) else None
+        print(json.dumps({"file": str(file), **attributes, "case": read, "groups": groups}, allow_nan=False))
+        return
+    rows = [("file", str(file)), *attributes.items()]
+    for name, group in groups.items():
+        sizes = ", ".join(f"{key} {size}" for key, size in group["sizes"].items())
+        span = group["times"]
+        rows += [("group", name)] if len(groups) > 1 else []
+        rows += [("sizes", sizes), ("times", f"{span[0]:.6g} ... {span[-1]:.6g}" if span else "none yet")]
+        rows += [(key, _figure(value)) for key, value in group["last"].items()]
+    _print_table([(key, " ".join(str(value).split())) for key, value in rows])
+    if isinstance(case, str):
+        print("\ncase")
+        _print_table([(f"  {key}", _figure(value)) for key, value in _leaves(json.loads(case))])
+
+
+def _groups(run: xr.Dataset | xr.DataTree) -> Iterator[tuple[str, Any]]:
+    """Datasets of a run by name: one of its own, or one per number of particles."""
+    if run.data_vars:
+        yield "", run
+    yield from getattr(run, "children", {}).items()
+
+
+def _describe_group(data: Any) -> dict[str, Any]:
+    """Sizes, times and the last value of every diagnostic (a list over seeds if there are seeds)."""
+    times = _plain(data["time"].values) if "time" in data else []
+    last = {
+        name: _plain(variable.isel(time=-1).values)
+        for name, variable in data.data_vars.items()
+        if times and "time" in variable.dims and set(variable.dims) <= {"time", "seed"}
+    }
+    return {"sizes": {str(key): int(size) for key, size in data.sizes.items()}, "times": times, "last": last}
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy into what JSON knows, with null for what is not finite."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _figure(value: Any) -> str:
+    """Write a value for people."""
+    if isinstance(value, list) and len(value) > 4:
+        return f"[{', '.join(map(_figure, value[:3]))}, ... ({len(value)})]"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_figure, value))}]"
+    return f"{value:.10g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+# ---- what is known beforehand ------------------------------------------------------------------------------
+
+
+@app.command
+def schemes(*, verbosity: Verbosity = _VERBOSITY) -> None:
+    """List the normalization schemes."""
+    from meanfield.normalization import SCHEMES
+
+    rows = [("scheme", "1/s", "r'", "parameters")]
+    for name, scheme in SCHEMES.items():
+        parameters = [f.name if f.default is MISSING else f"{f.name} = {f.default}" for f in fields(scheme)]
+        rows.append((name, scheme.speed_formula, scheme.growth_formula, ", ".join(parameters)))
+    _print_table(rows)
+
+
+@app.command
+def check(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity = _VERBOSITY) -> None:
+    """Check a case without running it."""
+    problem = _read_case(case, settings)
+    # On spheres of other dimensions, and from some laws, there are particles only.
+    sphere = problem.space.kind == "sphere"
+    continuum = problem.initial.has_density and not (sphere and problem.space.dimension != 3)
+    if continuum:
+        from meanfield.run import prepare
+
+        prepare(problem)
+    times, space = problem.time.times, problem.space
+    _print_table(
+        [
+            ("case", f"{problem.name}: {problem.title}"),
+            ("attention", f"{problem.attention.kernel}, beta = {problem.attention.beta:g}"),
+            ("normalization", str(problem.normalization.scheme)),
+            ("initial", problem.initial.name),
+            ("space", f"{space.kind}, d = {space.dimension}"),
+            ("time", f"{len(times)} records to t = {times[-1]:g}"),
+            ("continuum", f"lmax = {problem.solver.lmax}" if continuum else "none: particles only"),
+        ]
+    )
+
+
+@app.command
+def theory(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity = _VERBOSITY) -> None:
+    """Tell how small perturbations of the uniform law grow."""
+    from meanfield.theory import dominant_degree, growth_factor, growth_rates
+
+    problem = _read_case(case, settings)
+    attention, final = problem.attention, problem.time.final
+    if attention.query_key is not None or attention.value is not None:
+        raise ValueError(f"{case}: linear theory expects query_key and value to be the identity")
+    kernel = (attention.beta, attention.kernel, attention.noise, problem.space.dimension)
+    degree, rate = dominant_degree(*kernel)
+    lmax = max(8, degree + 4)
+    rates = growth_rates(lmax, *kernel)
+    factors = growth_factor(
+        problem.normalization.scheme,
+        lmax,
+        final,
+        attention.beta,
+        problem.normalization.initial_radius,
+        attention.kernel,
+        attention.noise,
+        problem.space.dimension,
+    )
+    _print_table(
+        [("degree", "rate", f"growth to t = {final:g}")]
+        + [(str(l), f"{rates[l]:.8g}", f"{factors[l]:.8g}") for l in range(1, lmax + 1)]  # noqa: E741
+    )
+    print(f"\ndominant degree {degree}, rate {rate:.8g} at unit speed")
+
+
+# ---- comparison --------------------------------------------------------------------------------------------
+
+
+def compare(
+    first: Annotated[Path, Parameter(name="CASE|DENSITY", help="Case file, or file of a density run.")],
+    second: Annotated[Path | None, Parameter(name="PARTICLES", help="File of a particle run.")] = None,
+    /,
+    *,
+    settings: Settings = None,
+    destination: Destination = _DESTINATION,
+    verbosity: Verbosity = _VERBOSITY,
+) -> int:
+    """Tell how far finite-N particles are from the continuum; a case is run first if it has not been."""
+    from meanfield.run import open_run
+
+    problem = _read_case(first, settings) if second is None else None
+    name = problem.name if problem else first.stem
+    path = destination.claim(f"{name}.compare.nc", first, *([second] if second else []))
+    picture = _claim(path.with_suffix(".png"), destination.force)
+    code = 0
+    if problem:
+        density, particles = (_obtain(kind, problem, verbosity) for kind in ("solve", "simulate"))
+        code = max(_judge(density, problem, verbosity), _judge(particles, problem, verbosity))
+    else:
+        density, particles = open_run(first), open_run(second)
+
+    from meanfield.compare import compare, summary
+    from meanfield.plots import plot_comparison
+
+    comparison = compare(density, particles)
+    comparison.to_netcdf(path)
+    print(summary(comparison))
+    print(path)
+    _print_paths(plot_comparison(comparison, density, particles, picture, force=destination.force))
+    return code
+
+
+def _obtain(kind: Literal["solve", "simulate"], case: Case, verbosity: Verbosity) -> Any:
+    """Open the run of a case if its file is there and holds this very case, else run it now."""
+    from meanfield.run import open_run, simulate, solve
+
+    path = _OUTPUTS / f"{case.name}{'' if kind == 'solve' else '.particles'}.nc"
+    if path.exists():
+        found = open_run(path)
+        if found.attrs.get("case") == case.to_json() and found.attrs.get("status") != "running":
+            return found
+        raise ValueError(f"{path}: is of another case or unfinished, run `meanfield {kind} --force` first")
+    return {"solve": solve, "simulate": simulate}[kind](
+        case, output=_claim(path, force=False), progress=not verbosity.quiet
+    )
+
+
+# ---- printing ----------------------------------------------------------------------------------------------
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_paths(paths: Iterable[Path]) -> None:
+    for path in paths:
+        print(path)
+
+
+for _module, _command in {"particles": simulate, "compare": compare}.items():
+    if find_spec(f"meanfield.{_module}"):
+        app.command(_command)

@@ -1,0 +1,206 @@
+r"""The continuum as an Eulerian problem: the density ρ(θ, t), and the radius field R(θ, t) where the scheme reads it.
+
+.. math:: \partial_t \rho + \nabla\cdot(\rho u) = \kappa \Delta\rho, \qquad
+          \partial_t R + u\cdot\nabla R = \mathrm{growth}, \qquad u = \mathrm{speed}\; P_\theta A,
+
+written once for every space and scheme.  The state is one real vector: the packed spectrum of ρ, followed by that of
+R.  Source: Karagodin, Ge, Polyanskiy, Rigollet (2025), arXiv 2510.22026.
+
+**The fold.**  A radius field exists only while the sheet r = R(θ, t) is a graph over θ.  Behind the cluster
+⟨θ, A⟩ < 0: r shrinks, runs through 0, and θ flips to the other side; from that time on there are two radii in one
+direction.  At the minimum of R the transport term vanishes, so min R falls at the known rate growth(θ_min), and the
+time at which it reaches 0 is extrapolated from it.  `DensityProblem.observe` stops the run shortly before.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .attention import Attention, SpectralField
+from .normalization import Scheme
+from .problem import Observation, Stop
+from .space import Complexes, Floats, Space
+
+RESOLVED_TAIL = 1e-6
+"""Energy fraction in the top eighth of degrees up to which the gridded density counts as resolved (to about 1e-3)."""
+LARGEST_TAIL = 1e-2
+"""Tail above which a truncated run is stopped: from here the reflected cascade reaches the low degrees."""
+LARGEST_RADIUS_TAIL = 1e-5
+"""The same for the radius field, which the velocity reads at all degrees."""
+FOLD_RADIUS = 0.01
+"""A run is at its fold once min R is this fraction of the mean of R."""
+IMMINENT = 0.1
+"""... or once R loses its resolution and min R would reach 0 within this fraction of the time run so far."""
+STABLE_PHASE = 8.0
+"""Steps longer than this over (lmax · max|u|) are rejected by an order-8 Runge–Kutta method anyway."""
+
+
+class DensityProblem:
+    r"""Density (and radius) on a space under one scheme, ready to be stepped.
+
+    Parameters
+    ----------
+    space : Space
+        Where the fields live.
+    attention : Attention
+        Kernel, β and value factor.
+    scheme : Scheme
+        Normalization scheme.
+    noise : float
+        Diffusivity κ ≥ 0 (per unit time).
+
+    Attributes
+    ----------
+    size : int
+        Length of the state vector.
+
+    Raises
+    ------
+    ValueError
+        If lmax does not hold the kernel, or noise is asked of a scheme that reads the radius: diffusing tokens of
+        one direction come from many, so that no radius field R(θ, t) exists.
+    """
+
+    def __init__(self, space: Space, attention: Attention, scheme: Scheme, noise: float = 0.0) -> None:
+        if not (math.isfinite(noise) and noise >= 0.0):
+            raise ValueError(f"noise: must be a finite number >= 0, got {noise!r}")
+        if noise > 0.0 and scheme.reads_radius:
+            raise ValueError(
+                f"noise: must be 0 with {scheme.name}: under noise tokens of one direction have many "
+                f"radii, and no radius field exists; got {noise!r}"
+            )
+        self.space = space
+        self.attention = attention
+        self.scheme = scheme
+        self.noise = noise
+        self.field = SpectralField(space, attention)
+        self.size = space.packed_size * (2 if scheme.reads_radius else 1)
+        self._rho_part = slice(0, space.packed_size)
+        self._radius_part = slice(space.packed_size, self.size)
+        self._rho_lm, self._radius_lm, self._change_lm = (
+            np.zeros(space.spectral_shape, dtype=np.complex128) for _ in range(3)
+        )
+        self._rho, self._norm, self._scratch = (np.empty(space.shape) for _ in range(3))
+        self._radius = np.ones(space.shape)
+        self._velocity = np.empty_like(self.field.tangent)
+        self._slope = np.empty_like(self.field.tangent)
+        self._diffusion = noise * space.laplacian_eigenvalues
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        """Times at which the stepper restarts."""
+        return self.scheme.breakpoints
+
+    # ------------------------------------------------------------------ state
+
+    def pack(self, rho_lm: Complexes, radius_lm: Complexes | None = None) -> Floats:
+        """State vector of the spectra of ρ and, for schemes that read it, R."""
+        if (radius_lm is not None) != self.scheme.reads_radius:
+            raise ValueError(f"{self.scheme.name} {'needs' if self.scheme.reads_radius else 'has no'} radius field")
+        y = np.empty(self.size)
+        self.space.pack(rho_lm, out=y[self._rho_part])
+        if radius_lm is not None:
+            self.space.pack(radius_lm, out=y[self._radius_part])
+        return y
+
+    def density_lm(self, y: Floats) -> Complexes:
+        """Spectrum of ρ in a state vector."""
+        return self.space.unpack(y[self._rho_part])
+
+    def radius_lm(self, y: Floats) -> Complexes | None:
+        """Spectrum of R in a state vector, if the scheme has one."""
+        return self.space.unpack(y[self._radius_part]) if self.scheme.reads_radius else None
+
+    # ------------------------------------------------------------------ dynamics
+
+    def velocity(self, t: float, y: Floats) -> Floats:
+        """U = speed P A on the grid; the array is overwritten by the next call."""
+        field, scheme = self.field, self.scheme
+        self.space.unpack(y[self._rho_part], out=self._rho_lm)
+        field.evaluate(self._rho_lm, radial=scheme.reads_field)
+        if scheme.reads_field:
+            field.norm(out=self._norm)
+        if scheme.reads_radius:
+            self.space.unpack(y[self._radius_part], out=self._radius_lm)
+            self.space.synthesis(self._radius_lm, out=self._radius)
+        speed = scheme.speed(t, self._radius, field.radial, self._norm)
+        return np.multiply(field.tangent, speed, out=self._velocity)
+
+    def _growth(self, t: float) -> Floats | float:
+        """Growth r' on the grid, after `velocity` at the same time and state."""
+        return self.scheme.growth(t, self._radius, self.field.radial, self._norm)
+
+    def tendency(self, t: float, y: Floats) -> Floats:
+        """Time derivative of the state vector.
+
+        Transforms: one synthesis and one divergence at lmax and the band-limited ones of the field; with a radius
+        field one synthesis, one gradient and one analysis more.
+        """
+        change = np.empty(self.size)
+        u = self.velocity(t, y)
+        if self.scheme.reads_radius:
+            slope = self.space.gradient(self._radius_lm, out=self._slope)
+            slope *= u
+            advection = np.sum(slope, axis=0, out=self._scratch)
+            self.space.analysis(np.subtract(self._growth(t), advection, out=advection), out=self._change_lm)
+            self.space.pack(self._change_lm, out=change[self._radius_part])
+        u *= self.space.synthesis(self._rho_lm, out=self._rho)
+        self.space.divergence(u, out=self._change_lm)
+        np.negative(self._change_lm, out=self._change_lm)
+        if self.noise:
+            self._rho_lm *= self._diffusion
+            self._change_lm += self._rho_lm
+        self.space.pack(self._change_lm, out=change[self._rho_part])
+        return change
+
+    # ------------------------------------------------------------------ watches
+
+    def observe(self, t: float, y: Floats) -> Observation:
+        """What the stepper must know of an accepted state: whether to stop, and the longest useful step."""
+        u = self.velocity(t, y)
+        fastest = math.sqrt(np.max(np.sum(u * u, axis=0)))
+        rate = self.space.lmax * fastest / STABLE_PHASE + np.max(np.abs(self._diffusion)) / 5.0
+        longest = 1.0 / rate if rate > 0.0 else math.inf
+        return Observation(stop=self._fold(t) or self._unresolved(t), longest_step=longest)
+
+    def _fold(self, t: float) -> Stop | None:
+        if not self.scheme.reads_radius:
+            return None
+        radius = self._radius
+        where = np.unravel_index(np.argmin(radius), radius.shape)
+        smallest, mean = float(radius[where]), self.space.integrate(radius) / float(np.sum(self.space.weights))
+        rate = float(np.broadcast_to(self._growth(t), radius.shape)[where])
+        remaining = max(smallest, 0.0) / -rate if rate < 0.0 else math.inf
+        tail = spectral_tail(self.space, self._radius_lm)
+        if smallest > FOLD_RADIUS * mean and not (tail > LARGEST_RADIUS_TAIL and remaining < IMMINENT * t):
+            return None
+        time = t + remaining if math.isfinite(remaining) else t
+        return Stop(
+            "fold",
+            f"the radius field folds at t* = {time:.6g}: a token runs through the origin, and from then on one "
+            'direction holds two radii; labelled tokens (method = "lagrangian") have no such limit',
+            {"fold_time": time},
+        )
+
+    def _unresolved(self, t: float) -> Stop | None:
+        checks = [("density", self._rho_lm, LARGEST_TAIL)]
+        if self.scheme.reads_radius:
+            checks.append(("radius field", self._radius_lm, LARGEST_RADIUS_TAIL))
+        for name, f_lm, limit in checks:
+            tail = spectral_tail(self.space, f_lm)
+            if not tail <= limit:
+                return Stop(
+                    "unresolved",
+                    f"the {name} is no longer resolved at lmax = {self.space.lmax}: at t = {t:.6g} the top eighth of "
+                    f"degrees holds {tail:.1e} of its energy (at most {limit:g} is sound); raise lmax",
+                )
+        return None
+
+
+def spectral_tail(space: Space, f_lm: Complexes) -> float:
+    """Fraction of ∫f² in the top eighth of degrees, l > 7 lmax/8."""
+    energy = space.multiplicity * np.abs(f_lm) ** 2
+    total = float(np.sum(energy))
+    return float(np.sum(energy[space.degree > 7 * space.lmax / 8])) / total if total > 0.0 else 0.0

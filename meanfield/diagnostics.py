@@ -1,0 +1,139 @@
+r"""Numbers from a state: moments, energy and its rate, entropy, spectrum, clusters, range of the radius.
+
+Each is computed from the spectrum where that is exact, by quadrature on the solver's grid otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .attention import Attention
+from .density import DensityProblem, spectral_tail
+from .kernels import eigenvalues, gradient_eigenvalues, surface_area
+from .space import Complexes, Floats, Space
+
+CLUSTER_PROMINENCE = 1.25
+"""A density maximum counts as a cluster if it exceeds its saddles, and the uniform density, by this factor."""
+
+
+def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, Any]:
+    """Fields on the solver's grid, spectra and diagnostics of one state, by their names in the file."""
+    space = problem.space
+    rho_lm, radius_lm = problem.density_lm(y), problem.radius_lm(y)
+    rho = space.synthesis(rho_lm)
+    first = moment1(space, rho)
+    values: dict[str, Any] = {
+        "density": rho,
+        "density_lm": rho_lm,
+        "mass": mass(space, rho_lm),
+        "moment1": first,
+        "moment2": moment2(space, rho),
+        "order_parameter": math.hypot(*first),
+        "energy": energy(space, problem.attention, rho_lm),
+        "energy_rate": energy_rate(problem, t, y),
+        "entropy": entropy(space, rho),
+        "spectral_tail": spectral_tail(space, rho_lm),
+        "degree_power": degree_power(space, rho_lm),
+        "density_min": float(rho.min()),
+        "density_max": float(rho.max()),
+        "clusters": count_clusters(space, rho_lm),
+    }
+    if radius_lm is not None:
+        radius = space.synthesis(radius_lm)
+        values |= {
+            "radius": radius,
+            "radius_lm": radius_lm,
+            "radius_min": float(radius.min()),
+            "radius_max": float(radius.max()),
+        }
+    return values
+
+
+def mass(space: Space, rho_lm: Complexes) -> float:
+    """∫ρ, from the coefficient of degree 0."""
+    return float(rho_lm[0].real) * math.sqrt(surface_area(space.dimension))
+
+
+def moment1(space: Space, rho: Floats) -> Floats:
+    """Mean token ∫ x ρ, shape (d,)."""
+    return np.tensordot(space.weights * rho, space.points, axes=rho.ndim)
+
+
+def moment2(space: Space, rho: Floats) -> Floats:
+    """∫ x xᵀ ρ, shape (d, d); its trace is the mass."""
+    points = space.points.reshape(-1, space.points.shape[-1])
+    return (points * (space.weights * rho).reshape(-1, 1)).T @ points
+
+
+def energy(space: Space, attention: Attention, rho_lm: Complexes) -> float:
+    r"""Interaction energy :math:`\frac{1}{2\beta}\iint e^{\beta x\cdot y - |\beta|}\rho\rho`; at β = 0, ½|∫xρ|².
+
+    By Funk–Hecke, Σ Λ_l |ρ_lm|²/(2β).
+    """
+    beta = attention.beta
+    power = space.multiplicity * np.abs(rho_lm) ** 2
+    if beta == 0.0:
+        factors = gradient_eigenvalues(space.lmax, beta, space.dimension)
+    else:
+        factors = eigenvalues(space.lmax, beta, space.dimension) / beta
+    return 0.5 * float(np.sum(factors[space.degree] * power))
+
+
+def energy_rate(problem: DensityProblem, t: float, y: Floats) -> float:
+    r"""dE/dt = ∫ (∇Z/β)·u ρ, with noise less :math:`\frac{\kappa}{\beta}\sum l(l+d-2)\Lambda_l|\rho_{lm}|^2`.
+
+    For v > 0 the first term is ∫ (Z/s) |P A|² dμ / v ≥ 0 (unnormalized attention: Z → 1).
+    """
+    space, attention = problem.space, problem.attention
+    if attention.value == 0.0:
+        transport = 0.0
+    else:
+        u = problem.velocity(t, y)
+        work = np.sum(u * problem.field.tangent, axis=0) * problem.field.partition
+        unscaled = attention.value * attention.scale
+        transport = space.integrate(work * space.synthesis(problem.density_lm(y))) / unscaled
+    if problem.noise == 0.0:
+        return transport
+    power = space.multiplicity * np.abs(problem.density_lm(y)) ** 2
+    factors = gradient_eigenvalues(space.lmax, attention.beta, space.dimension)[space.degree]
+    return transport + problem.noise * float(np.sum(factors * space.laplacian_eigenvalues * power))
+
+
+def entropy(space: Space, rho: Floats) -> float:
+    """−∫ρ log ρ (nats, with respect to the surface measure); negative undershoots count as 0."""
+    positive = np.maximum(rho, 0.0)
+    return -space.integrate(positive * np.log(positive, out=np.zeros_like(rho), where=positive > 0.0))
+
+
+def degree_power(space: Space, f_lm: Complexes) -> Floats:
+    """Energy Σ_m |f_lm|² of each degree l = 0 … lmax; the sum over l is ∫f²."""
+    energies = space.multiplicity * np.abs(f_lm) ** 2
+    return np.asarray(np.bincount(space.degree, energies, minlength=space.lmax + 1), dtype=np.float64)
+
+
+def count_clusters(space: Space, rho_lm: Complexes) -> int:
+    """Number of density maxima that stand out by `CLUSTER_PROMINENCE`, from their saddles and the uniform density.
+
+    The density is first smoothed by a heat kernel two grid lengths of lmax wide, so that truncation ripples do not
+    count.  Its superlevel sets are followed down a ladder of levels, one prominence apart: every component that
+    holds none of the level above is a new cluster.
+    """
+    width = 2.0 / space.lmax
+    smooth = space.synthesis(rho_lm * np.exp(0.5 * width**2 * space.laplacian_eigenvalues))
+    smooth = smooth[tuple(slice(None, None, 2) for _ in space.shape)]  # every second point resolves what is left
+    uniform = 1.0 / surface_area(space.dimension)
+    top = float(smooth.max())
+    if not top > CLUSTER_PROMINENCE * uniform:
+        return 0
+    steps = int(math.log(top / uniform) / math.log(CLUSTER_PROMINENCE))
+    clusters, above = 0, np.zeros(smooth.shape, dtype=bool)
+    for level in top * CLUSTER_PROMINENCE ** -np.arange(1.0, steps + 1.0):
+        mask = smooth > level
+        labels = space.components(mask)
+        old = np.unique(labels[above])
+        clusters += len(np.setdiff1d(np.unique(labels[mask]), old))
+        above = mask
+    return clusters

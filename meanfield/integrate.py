@@ -1,0 +1,194 @@
+"""The stepping loop: scipy's DOP853 driven step by step, with snapshots, watches and limits.
+
+The only module that imports scipy.integrate.  It knows a problem by the protocol `meanfield.problem.Problem` alone.
+Snapshots between steps come from the method's own interpolant (order 7), so that asking for more of them does not
+change the run; the stepper restarts only at the problem's breakpoints.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import DOP853
+
+from .problem import Observation, Problem, Stop
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Error allowed in one step: ``rtol`` of each component, plus ``atol`` in the Euclidean norm of the whole state."""
+
+    rtol: float = 1e-9
+    atol: float = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to give up."""
+
+    steps: int = 100_000
+    wall_seconds: float = math.inf
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an integration ended, and what it cost."""
+
+    status: str
+    message: str
+    stop_time: float
+    evaluations: int
+    steps: int
+    wall_seconds: float
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+def integrate(
+    problem: Problem,
+    state: Floats,
+    times: Sequence[float],
+    record: Callable[[float, Floats], None],
+    tolerances: Tolerances = Tolerances(),
+    limits: Limits = Limits(),
+    report: Callable[[float], None] | None = None,
+) -> Outcome:
+    """Step a problem from ``times[0]`` to ``times[-1]`` and hand every snapshot to ``record``.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is stepped.
+    state : ndarray
+        Initial state; not modified.
+    times : sequence of float
+        Snapshot times, at least two, strictly increasing; they are recorded bitwise as given.
+    record : callable
+        Called with (t, y) for every snapshot.  If the run stops early, its last sound state is the last record.
+    tolerances, limits
+        Accuracy, and when to give up.
+    report : callable, optional
+        Called with t after every step.
+
+    Returns
+    -------
+    Outcome
+        Status "completed", that of the `Stop` which the problem asked for, or "failed" (non-finite numbers, a
+        vanishing step, a limit reached).
+
+    Raises
+    ------
+    ValueError
+        If the times do not increase strictly.
+    """
+    if len(times) < 2 or any(later <= earlier for earlier, later in pairwise(times)):
+        raise ValueError(f"times must be at least two and increase strictly, got {list(times)}")
+    with np.errstate(all="ignore"):  # every accepted state is checked, and the outcome says what happened
+        return _Run(problem, [float(t) for t in times], record, tolerances, limits, report).go(state)
+
+
+class _Run:
+    """One integration: counters, the snapshots still due, and the loop over segments and steps."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        times: list[float],
+        record: Callable[[float, Floats], None],
+        tolerances: Tolerances,
+        limits: Limits,
+        report: Callable[[float], None] | None,
+    ) -> None:
+        self.problem = problem
+        self.times = times
+        self.record = record
+        self.tolerances = tolerances
+        self.limits = limits
+        self.report = report
+        self.recorded = 0
+        self.steps = self.evaluations = 0
+        self.begin = time.monotonic()
+
+    def go(self, state: Floats) -> Outcome:
+        t, y = self.times[0], np.array(state, dtype=np.float64)
+        stop = None if np.isfinite(y).all() else Stop("failed", "the initial state is not finite")
+        if stop is None:
+            self._record_due(t, y)
+            self._observe(t, y)
+            stop = self.stop
+            final = self.times[-1]
+            breaks = sorted(b for b in self.problem.breakpoints if t <= b < final)
+            for begin, end in zip([t, *breaks], [*breaks, final], strict=True):
+                if stop is None and begin < end:
+                    # Just beyond a break the next law holds: the tendency is continuous from the left.
+                    begin = math.nextafter(begin, math.inf) if begin in breaks else begin
+                    t, y, stop = self._segment(begin, end, y)
+        if stop is None:
+            stop = Stop("completed", f"reached t = {t:g}")
+        elif t > self.times[max(self.recorded - 1, 0)]:
+            self.record(t, y)
+        return Outcome(
+            stop.status, stop.message, t, self.evaluations, self.steps, time.monotonic() - self.begin, stop.facts
+        )
+
+    def _segment(self, begin: float, end: float, y: Floats) -> tuple[float, Floats, Stop | None]:
+        """Step over an interval without breakpoints; returns the last sound state, and why it is the last."""
+        t = begin
+        solver = DOP853(
+            self.problem.tendency,
+            begin,
+            y,
+            end,
+            rtol=self.tolerances.rtol,
+            atol=self.tolerances.atol / math.sqrt(y.size),
+        )
+        self.evaluations += solver.nfev
+        if not np.isfinite(solver.f).all():
+            return t, y, Stop("failed", f"the tendency is not finite at t = {t:g}")
+        while solver.status == "running":
+            counted = solver.nfev
+            solver.max_step = self.longest_step
+            complaint = solver.step()
+            if solver.status == "failed" or not np.isfinite(solver.y).all():
+                self.evaluations += solver.nfev - counted
+                reason = complaint or "the state is not finite"
+                return t, y, Stop("failed", f"no step from t = {t:g} succeeds ({reason.rstrip('.').lower()})")
+            t, y = float(solver.t), solver.y
+            self.steps += 1
+            self._record_due(t, y, solver)
+            self.evaluations += solver.nfev - counted
+            self._observe(t, y)
+            if self.report is not None:
+                self.report(t)
+            if self.stop is not None:
+                break
+        return t, y, self.stop
+
+    def _record_due(self, t: float, y: Floats, solver: DOP853 | None = None) -> None:
+        """Record the snapshots due up to t."""
+        interpolant = None
+        while self.recorded < len(self.times) and self.times[self.recorded] <= t:
+            due = self.times[self.recorded]
+            if solver is None or due == t:
+                self.record(due, y)
+            else:
+                interpolant = interpolant or solver.dense_output()
+                self.record(due, interpolant(due))
+            self.recorded += 1
+
+    def _observe(self, t: float, y: Floats) -> None:
+        observation: Observation = self.problem.observe(t, y)
+        self.longest_step = observation.longest_step
+        self.stop = observation.stop
+        if self.stop is None and t < self.times[-1]:
+            if self.steps >= self.limits.steps:
+                self.stop = Stop("failed", f"the limit of {self.limits.steps} steps is reached at t = {t:g}")
+            elif time.monotonic() - self.begin > self.limits.wall_seconds:
+                self.stop = Stop("failed", f"the limit of {self.limits.wall_seconds:g} s is reached at t = {t:g}")

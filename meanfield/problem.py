@@ -1,0 +1,49 @@
+"""What a problem and the stepping loop say to each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a run ends before its final time: a status word, a sentence, and facts for the file."""
+
+    status: str
+    message: str
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a problem says of an accepted state: whether to stop there, and the longest useful next step."""
+
+    stop: Stop | None = None
+    longest_step: float = math.inf
+
+
+class Problem(Protocol):
+    """An initial value problem y' = tendency(t, y).
+
+    1. ``tendency`` returns a new array, which the stepper keeps.
+    2. ``observe`` is called at the first time and after every accepted step, never at rejected states.
+    3. The tendency is smooth between breakpoints, and continuous from the left at each.
+    """
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        """Times at which the tendency is not smooth."""
+
+    def tendency(self, t: float, y: Floats) -> Floats:
+        """Time derivative of the state."""
+
+    def observe(self, t: float, y: Floats) -> Observation:
+        """Stop conditions and the longest useful step at an accepted state."""

@@ -1,0 +1,427 @@
+r"""The sphere S²: grid, quadrature, spherical-harmonic transforms, gradient, divergence, values at scattered points.
+
+The only module that knows SHTns (transforms on the grid) and ducc0 (transforms at scattered points).
+
+Conventions.  A real field is :math:`f = \sum_l f_{l0} Y_{l0} + 2\,\mathrm{Re}\sum_{m>0} f_{lm} Y_{lm}` with orthonormal
+Y_lm that carry the Condon–Shortley phase (as scipy.special.sph_harm_y), and m ≥ 0 is stored, order by order:
+(0,0) … (L,0), (1,1) … (L,1), …  Grid fields have shape (nlat, nlon), rows from north to south; tangent vectors
+have shape (2, nlat, nlon): the components to the south (e_θ) and to the east (e_φ).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
+
+import ducc0
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage, sparse
+
+with contextlib.redirect_stdout(io.StringIO()):  # SHTns announces itself on stdout, which carries results only
+    import shtns
+
+Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
+Array = TypeVar("Array", bound=NDArray[Any])
+
+SMALLEST_NLAT = 32
+"""SHTns's vectorized transforms end the process below 32 latitudes on processors with wide registers."""
+LARGEST_LMAX = 4095
+SCATTERED_TOLERANCE = 1e-14
+"""Accuracy asked of the non-uniform transforms (relative, in the maximum norm)."""
+
+
+def number_of_coefficients(lmax: int) -> int:
+    """Number of stored coefficients, (lmax + 1)(lmax + 2)/2."""
+    return (lmax + 1) * (lmax + 2) // 2
+
+
+def _positions(lmax: int, order: int) -> slice:
+    """Where the coefficients l = order … lmax of one order are stored."""
+    start = order * (lmax + 1) - order * (order - 1) // 2
+    return slice(start, start + lmax + 1 - order)
+
+
+@lru_cache(maxsize=32)
+def degrees(lmax: int) -> NDArray[np.int64]:
+    """Degree l of every stored coefficient."""
+    return _frozen(np.concatenate([np.arange(m, lmax + 1) for m in range(lmax + 1)]))
+
+
+@lru_cache(maxsize=32)
+def orders(lmax: int) -> NDArray[np.int64]:
+    """Order m of every stored coefficient."""
+    return _frozen(np.repeat(np.arange(lmax + 1), np.arange(lmax + 1, 0, -1)))
+
+
+@lru_cache(maxsize=64)
+def truncation(lmax: int, lower: int) -> NDArray[np.int64]:
+    """Positions of the coefficients of degree ≤ ``lower`` among those of degree ≤ ``lmax``, in storage order."""
+    return _frozen(np.flatnonzero(degrees(lmax) <= lower))
+
+
+def resize(f_lm: Complexes, lmax_from: int, lmax_to: int) -> Complexes:
+    """Cut a spectrum, or fill it with zeros, to another largest degree."""
+    if f_lm.shape != (number_of_coefficients(lmax_from),):
+        raise ValueError(
+            f"a spectrum of degree {lmax_from} has {number_of_coefficients(lmax_from)} "
+            f"coefficients, got shape {f_lm.shape}"
+        )
+    if lmax_to <= lmax_from:
+        return f_lm[truncation(lmax_from, lmax_to)]
+    wider = np.zeros(number_of_coefficients(lmax_to), dtype=np.complex128)
+    wider[truncation(lmax_to, lmax_from)] = f_lm
+    return wider
+
+
+def to_points(lat: Any, lon: Any) -> Floats:
+    """Unit vectors (…, 3) of latitudes and longitudes in degrees, broadcast together."""
+    lat, lon = np.broadcast_arrays(np.radians(np.asarray(lat, float)), np.radians(np.asarray(lon, float)))
+    return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=-1)
+
+
+def to_lat_lon(points: Floats) -> tuple[Floats, Floats]:
+    """Latitude and longitude in [0, 360) (degrees) of vectors (…, 3) of any non-zero length."""
+    x, y, z = np.moveaxis(np.asarray(points, float), -1, 0)
+    lon = np.degrees(np.arctan2(y, x)) % 360.0
+    return np.degrees(np.arctan2(z, np.hypot(x, y))), np.where(lon == 360.0, 0.0, lon)
+
+
+@dataclass(frozen=True)
+class Sphere:
+    r"""S² with fields of degree ≤ ``lmax`` on a Gauss–Legendre grid.
+
+    By default the grid is fine enough (nlat ≥ 3(lmax + 1)/2, nlon ≥ 3 lmax + 1) that the product of two fields, and
+    the divergence of a field times a gradient, have no aliasing error in degrees ≤ lmax.
+
+    Parameters
+    ----------
+    lmax : int
+        Largest degree, 1 … 4095.
+    nlat, nlon : int, optional
+        Grid size, at least lmax + 1 (and 32) latitudes and 2 lmax + 1 longitudes; 0 means de-aliased.
+    threads : int
+        OpenMP threads; one is fastest below lmax ≈ 255.
+
+    Raises
+    ------
+    ValueError
+        If a size is out of range; the message names the smallest grid allowed.
+    """
+
+    lmax: int
+    nlat: int = 0
+    nlon: int = 0
+    threads: int = 1
+
+    dimension = 3
+
+    def __post_init__(self) -> None:
+        for name in ("lmax", "nlat", "nlon", "threads"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise ValueError(f"{name} must be an integer, got {value!r}")
+            object.__setattr__(self, name, int(value))
+        if not 1 <= self.lmax <= LARGEST_LMAX:
+            raise ValueError(f"lmax must lie in 1 … {LARGEST_LMAX}, got {self.lmax}")
+        if not 1 <= self.threads <= 1024:
+            raise ValueError(f"threads must lie in 1 … 1024, got {self.threads}")
+        nlat, nlon = dealiased_grid(self.lmax)
+        object.__setattr__(self, "nlat", self.nlat or nlat)
+        object.__setattr__(self, "nlon", self.nlon or nlon)
+        for name, plural, smallest in (
+            ("nlat", "latitudes", max(self.lmax + 1, SMALLEST_NLAT)),
+            ("nlon", "longitudes", 2 * self.lmax + 1),
+        ):
+            size = getattr(self, name)
+            if not smallest <= size <= 8 * LARGEST_LMAX:
+                raise ValueError(
+                    f"lmax = {self.lmax} needs at least {smallest} {plural} "
+                    f"(and at most {8 * LARGEST_LMAX}), got {name} = {size}"
+                )
+
+    def __getstate__(self) -> dict[str, int]:
+        # The C object neither pickles nor survives a fork: only the parameters travel.
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    # ------------------------------------------------------------------ grid and coefficients
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (nlat, nlon) of a grid field."""
+        return self.nlat, self.nlon
+
+    @property
+    def spectral_shape(self) -> tuple[int]:
+        """Shape of a spectrum."""
+        return (number_of_coefficients(self.lmax),)
+
+    @property
+    def packed_size(self) -> int:
+        """Number of real degrees of freedom, (lmax + 1)²."""
+        return (self.lmax + 1) ** 2
+
+    @property
+    def degree(self) -> NDArray[np.int64]:
+        """Degree l of each coefficient."""
+        return degrees(self.lmax)
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Order m of each coefficient."""
+        return orders(self.lmax)
+
+    @cached_property
+    def multiplicity(self) -> Floats:
+        """1 for m = 0 and 2 for m > 0: ∫ f g = Σ multiplicity Re(f_lm conj g_lm)."""
+        return _frozen(np.where(self.order == 0, 1.0, 2.0))
+
+    @cached_property
+    def latitude(self) -> Floats:
+        """Latitudes in degrees, north to south."""
+        sine = self._transforms.cos_theta
+        return _frozen(np.degrees(np.arctan2(sine, np.sqrt((1.0 - sine) * (1.0 + sine)))))
+
+    @cached_property
+    def longitude(self) -> Floats:
+        """Longitudes in degrees, from 0 eastwards."""
+        return _frozen(np.linspace(0.0, 360.0, self.nlon, endpoint=False))
+
+    @cached_property
+    def points(self) -> Floats:
+        """Unit vectors of the grid, shape (nlat, nlon, 3)."""
+        return _frozen(to_points(self.latitude[:, None], self.longitude[None, :]))
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Gauss quadrature weights, shape (nlat, nlon), with sum 4π."""
+        half = self._transforms.gauss_wts()  # the northern half, the equator included
+        rows = np.concatenate([half, half[: self.nlat // 2][::-1]])
+        rows *= 2.0 / rows.sum()
+        return _frozen(np.repeat(rows[:, None] * (2.0 * math.pi / self.nlon), self.nlon, axis=1))
+
+    def integrate(self, f: Floats) -> float:
+        """∫ f over the sphere, exact for fields of degree ≤ 2 nlat − 1."""
+        return float(np.sum(self.weights * f))
+
+    def components(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Label the connected components of a set of grid points, across the date line and over the poles.
+
+        The grid may be thinned.  Returns labels of its shape, 0 outside the set; a component's label is one number, not consecutive.
+        """
+        # One row more at each pole, in which any point of the first or last row meets all others.
+        poles = [np.full((1, mask.shape[1]), mask[row].any()) for row in (0, -1)]
+        rows = np.concatenate([poles[0], mask, poles[1]])
+        labels, count = ndimage.label(rows, structure=np.ones((3, 3)))
+        west, east = labels[:, 0], labels[:, -1]
+        pairs = np.concatenate([np.stack([west, np.roll(east, shift)]) for shift in (-1, 0, 1)], axis=1)
+        pairs = pairs[:, (pairs > 0).all(axis=0)]
+        graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), shape=(count + 1, count + 1))
+        _, merged = sparse.csgraph.connected_components(graph, directed=False)
+        return np.where(mask, merged[labels[1:-1]] + 1, 0)
+
+    # ------------------------------------------------------------------ transforms
+
+    @cached_property
+    def _transforms(self) -> Any:
+        with contextlib.redirect_stdout(io.StringIO()):
+            transforms = shtns.sht(self.lmax, self.lmax, 1, shtns.sht_orthonormal, self.threads)
+            # Quick initialization plans by rule, not by timing: the same numbers in every run.
+            transforms.set_grid(self.nlat, self.nlon, shtns.sht_quick_init | shtns.SHT_PHI_CONTIGUOUS, 0.0)
+        return transforms
+
+    @cached_property
+    def _zero_lm(self) -> Complexes:
+        return _frozen(np.zeros(self.spectral_shape, dtype=np.complex128))
+
+    @cached_property
+    def _scratch_lm(self) -> Complexes:
+        return np.zeros(self.spectral_shape, dtype=np.complex128)
+
+    @cached_property
+    def laplacian_eigenvalues(self) -> Floats:
+        """−l(l + 1) for each coefficient."""
+        return _frozen(-(self.degree * (self.degree + 1.0)))
+
+    def synthesis(self, f_lm: Complexes, out: Floats | None = None) -> Floats:
+        """Grid values of a spectrum."""
+        out = _output(out, self.shape, np.float64)
+        self._transforms.SH_to_spat(_checked(f_lm, self.spectral_shape, np.complex128), out)
+        return out
+
+    def analysis(self, f: Floats, out: Complexes | None = None) -> Complexes:
+        """Spectrum of grid values, f_lm = ∫ f conj(Y_lm)."""
+        out = _output(out, self.spectral_shape, np.complex128)
+        self._transforms.spat_to_SH(_checked(f, self.shape, np.float64), out)
+        return out
+
+    def gradient(self, f_lm: Complexes, out: Floats | None = None) -> Floats:
+        """Surface gradient of a spectrum on the grid, components (south, east)."""
+        out = _output(out, (2, *self.shape), np.float64)
+        self._transforms.SHsph_to_spat(_checked(f_lm, self.spectral_shape, np.complex128), out[0], out[1])
+        return out
+
+    def divergence(self, v: Floats, out: Complexes | None = None) -> Complexes:
+        """Spectrum of the surface divergence of a tangent field (south, east) on the grid."""
+        out = _output(out, self.spectral_shape, np.complex128)
+        v = _checked(v, (2, *self.shape), np.float64)
+        self._transforms.spat_to_SHsphtor(v[0], v[1], out, self._scratch_lm)
+        out *= self.laplacian_eigenvalues
+        return out
+
+    def band(self, degree: int) -> Sphere:
+        """The same grid with fields of degree ≤ ``degree`` only, whose transforms cost what that degree costs."""
+        if degree >= self.lmax:
+            return self
+        return _band(degree, self.shape, self.threads)
+
+    def band_positions(self, degree: int) -> NDArray[np.int64]:
+        """Positions of the coefficients of ``band(degree)`` among those of this space."""
+        return truncation(self.lmax, min(degree, self.lmax))
+
+    # ------------------------------------------------------------------ the state as a real vector
+
+    def pack(self, f_lm: Complexes, out: Floats | None = None) -> Floats:
+        """Real vector of (lmax + 1)² numbers whose Euclidean norm is the L² norm of the field.
+
+        First the real coefficients m = 0, then Re and Im of √2 f_lm for m > 0.
+        """
+        out = np.empty(self.packed_size) if out is None else out
+        zonal = self.lmax + 1
+        out[:zonal] = f_lm[:zonal].real
+        np.multiply(f_lm[zonal:], math.sqrt(2.0), out=out[zonal:].view(np.complex128))
+        return out
+
+    def unpack(self, y: Floats, out: Complexes | None = None) -> Complexes:
+        """Spectrum of a packed vector; the inverse of `pack`."""
+        out = _output(out, self.spectral_shape, np.complex128)
+        zonal = self.lmax + 1
+        out[:zonal] = y[:zonal]
+        np.multiply(y[zonal:].view(np.complex128), math.sqrt(0.5), out=out[zonal:])
+        return out
+
+    # ------------------------------------------------------------------ scattered points
+
+    def values_at(self, f_lm: Complexes, points: Floats) -> Floats:
+        """Values of a spectrum at unit vectors (…, 3); result (…)."""
+        location, shape = _location(points)
+        if location.shape[0] == 0:
+            return np.empty(shape)
+        values = ducc0.sht.synthesis_general(
+            alm=_checked(f_lm, self.spectral_shape, np.complex128)[None], spin=0, loc=location, **self._scattered
+        )
+        return np.asarray(values[0]).reshape(shape)
+
+    def gradient_at(self, f_lm: Complexes, points: Floats) -> Floats:
+        """Surface gradient of a spectrum at unit vectors (…, 3), as tangent vectors of R³; result (…, 3)."""
+        location, shape = _location(points)
+        if location.shape[0] == 0:
+            return np.empty((*shape, 3))
+        scaled = np.sqrt(-self.laplacian_eigenvalues) * _checked(f_lm, self.spectral_shape, np.complex128)
+        south, east = ducc0.sht.synthesis_general(
+            alm=scaled[None], spin=1, loc=location, mode="GRAD_ONLY", **self._scattered
+        )
+        cos_lat, sin_lat = np.sin(location[:, 0]), np.cos(location[:, 0])
+        cos_lon, sin_lon = np.cos(location[:, 1]), np.sin(location[:, 1])
+        vectors = np.stack(
+            [south * sin_lat * cos_lon - east * sin_lon, south * sin_lat * sin_lon + east * cos_lon, -south * cos_lat],
+            axis=-1,
+        )
+        return vectors.reshape((*shape, 3))
+
+    def point_masses(self, points: Floats, weights: Floats) -> Complexes:
+        """Spectrum Σ_i w_i conj(Y_lm(x_i)) of weighted Diracs at unit vectors (N, 3)."""
+        location, _ = _location(points)
+        weights = np.ascontiguousarray(np.broadcast_to(np.asarray(weights, float), location.shape[:1]))
+        if location.shape[0] == 0:
+            return np.zeros(self.spectral_shape, dtype=np.complex128)
+        return np.asarray(
+            ducc0.sht.adjoint_synthesis_general(map=weights[None], spin=0, loc=location, **self._scattered)[0]
+        )
+
+    @property
+    def _scattered(self) -> dict[str, Any]:
+        return {"lmax": self.lmax, "mmax": self.lmax, "epsilon": SCATTERED_TOLERANCE, "nthreads": self.threads}
+
+
+@lru_cache(maxsize=32)
+def _band(degree: int, shape: tuple[int, int], threads: int) -> Sphere:
+    return Sphere(max(degree, 1), *shape, threads)
+
+
+def regular_grid(nlat: int, nlon: int) -> tuple[Floats, Floats, Floats]:
+    """Equidistant latitudes (north to south, poles included) and longitudes (degrees), and quadrature weights.
+
+    The weights, shape (nlat, nlon), are those of Clenshaw and Curtis: their sum is 4π, and they are exact for degrees
+    below nlat.
+    """
+    if nlat < 3 or nlon < 4:
+        raise ValueError(f"a regular grid has at least 3 latitudes and 4 longitudes, got {nlat} and {nlon}")
+    rows: Floats = ducc0.sht.get_gridweights("CC", nlat)
+    weights = np.repeat((rows * (4.0 * math.pi / rows.sum() / nlon))[:, None], nlon, axis=1)
+    return np.linspace(90.0, -90.0, nlat), np.linspace(0.0, 360.0, nlon, endpoint=False), weights
+
+
+def dealiased_grid(lmax: int) -> tuple[int, int]:
+    """Smallest comfortable grid (nlat, nlon) on which quadratic products are exact up to degree ``lmax``.
+
+    2 nlat − 1 ≥ 3 lmax, and nlon ≥ 3 lmax + 1 without prime factors above 5.
+    """
+    nlat = max((3 * lmax + 2) // 2, SMALLEST_NLAT)
+    nlat += -nlat % 16  # whole vector registers, also for half the latitudes
+    nlon = max(3 * lmax + 1, 8)
+    while not _smooth(nlon):
+        nlon += 1
+    return nlat, nlon
+
+
+def _smooth(number: int) -> bool:
+    if number % 4:
+        return False
+    for prime in (2, 3, 5):
+        while number % prime == 0:
+            number //= prime
+    return number == 1
+
+
+def _location(points: Floats) -> tuple[Floats, tuple[int, ...]]:
+    """Colatitude and longitude (radians) for ducc0, by atan2: no loss near the poles."""
+    points = np.asarray(points, dtype=np.float64)
+    if points.shape[-1:] != (3,):
+        raise ValueError(f"points must have shape (…, 3), got {points.shape}")
+    if not np.isfinite(points).all():
+        raise ValueError("points must be finite")
+    x, y, z = points.reshape(-1, 3).T
+    longitude = np.arctan2(y, x)
+    longitude[longitude < 0.0] += 2.0 * math.pi
+    return np.stack([np.arctan2(np.hypot(x, y), z), longitude], axis=-1), points.shape[:-1]
+
+
+def _checked(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A C-contiguous array of the right type: the C library reads any buffer as if it were one."""
+    if array.shape != shape:
+        raise ValueError(f"expected an array of shape {shape}, got {array.shape}")
+    if array.dtype != dtype:
+        if array.dtype.kind == "c" and np.dtype(dtype).kind == "f":
+            raise ValueError("expected a real field, got a complex one")
+        array = array.astype(dtype)
+    return np.ascontiguousarray(array)
+
+
+def _output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array, or the caller's own if the C library may write into it."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
+        raise ValueError(f"out must be a C-contiguous {np.dtype(dtype)} array of shape {shape}")
+    return out
+
+
+def _frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
