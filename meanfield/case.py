@@ -1,8 +1,8 @@
 """Cases: a TOML file, or a mapping of the same shape, becomes a validated and frozen `Case`.
 
-Every key is declared once, in the class of its table, with type, range and default; the parameters of a scheme
-or of a law are the dataclass fields of its registered class. What is wrong is told in one line before any work:
-``WHERE: section.key: expected WHAT, got VALUE (did you mean ...?)``.
+Every key is declared once, in the class of its table, with type, range and default; the parameters of a
+scheme or of a law are the dataclass fields of its registered class. What is wrong is told in one line before any
+work: ``WHERE: section.key: expected WHAT, got VALUE (did you mean ...?)``.
 """
 
 from __future__ import annotations
@@ -91,9 +91,7 @@ class Heading(Table):
     """Keys above the first table."""
 
     title: str | None = Field(None, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", description="one line of text")
-    name: str | None = Field(
-        None, pattern=r"^[^/\\\x00-\x1f\x7f-\x9f]+$", description="a file name without suffix"
-    )
+    name: str | None = Field(None, pattern=r"^[^/\\\x00-\x1f\x7f-\x9f]+$", description="a file name without suffix")
 
 
 class Attention(Table):
@@ -144,8 +142,7 @@ class Time(Table):
 
     final: float = Field(gt=0, le=1e100, description="a finite number > 0")
     snapshots: (
-        Annotated[int, Field(ge=2, le=10**6)]
-        | Annotated[tuple[float, ...], Field(min_length=1, max_length=10**6)]
+        Annotated[int, Field(ge=2, le=10**6)] | Annotated[tuple[float, ...], Field(min_length=1, max_length=10**6)]
     ) = Field(51, description="an integer from 2 to 1000000 or increasing times within [0, final]")
 
     @property
@@ -312,9 +309,7 @@ class Case:
         A new scheme, law or kind of space forgets the keys that belonged to the old one.
         """
         table = self.to_dict()
-        belongings = {
-            f"{name}.{_CHOICES[name][0]}": [*_parameters(kept)] for name, kept in self._chosen.items()
-        }
+        belongings = {f"{name}.{_CHOICES[name][0]}": [*_parameters(kept)] for name, kept in self._chosen.items()}
         belongings["space.kind"] = ["dimension"]
         for dotted, keys in belongings.items():
             section, key = dotted.split(".")
@@ -395,7 +390,7 @@ def _table(section: str, tables: Mapping[str, Any], folder: Path, problems: list
     given = {key: getattr(valid, key) for key in valid.model_fields_set}
     own = {key: given.pop(key) for key in _own_keys(known[word]) if key in given}
     if isinstance(own.get("path"), str):
-        own["path"] = os.path.abspath(folder / Path(own["path"]).expanduser())
+        own["path"] = os.path.abspath(folder / os.path.expanduser(own["path"]))
     try:
         return model(**given | {choice: known[word](**own)})
     except (ValueError, TypeError) as error:  # a scheme or law says "key: what is wrong" of its parameters
@@ -404,9 +399,7 @@ def _table(section: str, tables: Mapping[str, Any], folder: Path, problems: list
         return problems.append(_Problem((section, key), text.removeprefix(f"{key}: ")))
 
 
-def _validate(
-    model: type[Table], path: tuple[str, ...], values: Mapping[str, Any], problems: list[_Problem]
-) -> Any:
+def _validate(model: type[Table], path: tuple[str, ...], values: Mapping[str, Any], problems: list[_Problem]) -> Any:
     try:
         return model(**values)
     except ValidationError as error:
@@ -498,9 +491,7 @@ def _describe(hint: Any) -> str:
         described = [note.description for note in args[1:] if getattr(note, "description", None)]
         return described[0] if described else _describe(args[0])
     if origin in (Literal, Union, UnionType):
-        return " or ".join(
-            repr(a) if isinstance(a, str) else _describe(a) for a in args if a is not type(None)
-        )
+        return " or ".join(repr(a) if isinstance(a, str) else _describe(a) for a in args if a is not type(None))
     if origin in (tuple, list):
         return f"[{', '.join('...' if a is Ellipsis else _describe(a) for a in args)}]"
     return {float: "number", int: "integer", str: "text"}.get(hint, getattr(hint, "__name__", str(hint)))
@@ -514,7 +505,8 @@ def _hint(word: object, known: Iterable[str]) -> str:
 def _plain(value: Any, sequence: type[list[Any]] | type[tuple[Any, ...]]) -> Any:
     """Turn numpy values and paths into Python's own, and every list, tuple and array into a `sequence`."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, sequence) for key, item in value.items()}
+        keys = (str(key).encode(errors="backslashreplace").decode() for key in value)
+        return {key: _plain(item, sequence) for key, item in zip(keys, value.values(), strict=True)}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, int) and value.bit_length() > _LARGEST_INTEGER:

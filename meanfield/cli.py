@@ -1,8 +1,8 @@
 """The command line: ``meanfield COMMAND ...``.
 
-Results go to stdout, messages to stderr. The exit code is 0 when done, 1 for an error of the program itself, 2
-for bad input (one line says what is allowed), 3 when a run stopped early (its file holds what it had, and why),
-130 when interrupted and 141 when the reader of stdout went away. Tracebacks appear with ``--debug`` only.
+Results go to stdout, messages to stderr. The exit code is 0 when done, 1 for an error of the program itself,
+2 for bad input (one line says what is allowed), 3 when a run stopped early (its file holds what it had, and
+why), 130 when interrupted, and 141 when the reader of stdout went away. Tracebacks appear with ``--debug`` only.
 Everything heavy is imported by the command that needs it, so that ``--help`` is immediate.
 """
 
@@ -54,9 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(
-            arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value"
-        )
+        code = app(arguments, exit_on_error=False, print_error=False, verbose=False, result_action="return_value")
         sys.stdout.flush()
         return int(code or 0)
     except (Exception, KeyboardInterrupt) as error:

@@ -28,11 +28,14 @@ from scipy.special import sph_harm_y
 from .kernels import LARGEST_BETA, eigenvalue_ratios, eigenvalues, surface_area
 from .space import Complexes, Floats, Space
 
+LARGEST_DEGREE = 4095
+"""Largest degree of a harmonic; no sphere resolves more."""
+
 LAWS: dict[str, type[Law]] = {}
 """Every law of a case file by its name there."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Law(ABC):
     """A probability law on the unit sphere of R^d.
 
@@ -48,7 +51,10 @@ class Law(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if (name := cls.__dict__.get("name")) is not None:
+        name = cls.__dict__.get("name")
+        if name in LAWS and LAWS[name].__qualname__ != cls.__qualname__:
+            raise ValueError(f"an initial law named {name!r} exists already")
+        if name is not None:
             LAWS[name] = cls
 
     @property
@@ -71,12 +77,15 @@ class Law(ABC):
         Raises
         ------
         ValueError
-            If the points are not in the dimension of the law, or the law has no density.
+            If the points are not unit vectors in the dimension of the law, or the law has no density.
         """
         points = np.asarray(points, dtype=np.float64)
         if points.ndim == 0 or points.shape[-1] < 2 or self.dimension not in (None, points.shape[-1]):
             allowed = self.dimension or "d >= 2"
             raise ValueError(f"points: must have shape (..., {allowed}), got {points.shape}")
+        lengths = np.linalg.norm(points, axis=-1)
+        if not np.all(unit := np.abs(lengths - 1.0) < 1e-5):
+            raise ValueError(f"points: must be unit vectors, got one of length {lengths[~unit][0]:g}")
         return self._density(points)
 
     def coefficients(self, space: Space) -> Complexes:
@@ -274,7 +283,7 @@ class Harmonics(Law):
     Parameters
     ----------
     harmonics : sequence of (l, m, re) or (l, m, re, im)
-        Coefficients c_lm = re + i im with l ≥ 1, 0 ≤ m ≤ l, each (l, m) once; im only for m > 0.
+        Coefficients c_lm = re + i im with 1 ≤ l ≤ 4095, 0 ≤ m ≤ l, each (l, m) once; im only for m > 0.
     """
 
     harmonics: tuple[tuple[int, int, float] | tuple[int, int, float, float], ...]
@@ -289,8 +298,8 @@ class Harmonics(Law):
             if len(entry) not in (3, 4):
                 raise ValueError(f"harmonics: must be [l, m, re] or [l, m, re, im], got {list(entry)}")
             degree, order = (_integer("harmonics", number, 0) for number in entry[:2])
-            if degree < 1 or order > degree:
-                raise ValueError(f"harmonics: must have l >= 1 and 0 <= m <= l, got {list(entry)}")
+            if not 1 <= degree <= LARGEST_DEGREE or order > degree:
+                raise ValueError(f"harmonics: must have 1 <= l <= {LARGEST_DEGREE} and m <= l, got {list(entry)}")
             if order == 0 and len(entry) == 4:
                 raise ValueError(f"harmonics: must be real for m = 0, [l, 0, re], got {list(entry)}")
             if (degree, order) in entries:
@@ -317,24 +326,24 @@ class Harmonics(Law):
             total += sph_harm_y(degree, order, colatitude, 0.0).real * wave
         return total
 
+    def _lowest_on(self, colatitude: Floats, longitude: Floats) -> tuple[float, float, float]:
+        """Lowest perturbation on a grid, its colatitude and its longitude."""
+        values = self._perturbation(colatitude[:, None], longitude)
+        i, j = np.unravel_index(values.argmin(), values.shape)
+        return float(values[i, j]), float(colatitude[i]), float(longitude[j])
+
     def _lowest_perturbation(self) -> float:
         """Minimum over a grid of 12 points to the shortest wave, then ever closer about its lowest point."""
         rows = 6 * max(8, max(entry[0] for entry in self.harmonics)) + 1
         columns = 12 * max(entry[1] for entry in self.harmonics) + 1
         longitude = np.linspace(0.0, 2.0 * math.pi, columns)
-        lowest = math.inf
-        for row in np.linspace(0.0, math.pi, rows):  # one row at a time: the grid of high degrees is large
-            values = self._perturbation(row, longitude)
-            if values.min() < lowest:
-                lowest, colatitude, meridian = float(values.min()), row, longitude[values.argmin()]
+        blocks = np.array_split(np.linspace(0.0, math.pi, rows), 1 + rows * columns // 1_000_000)
+        best = min(self._lowest_on(block, longitude) for block in blocks)
         steps, zoom = np.array([math.pi / rows, 2.0 * math.pi / columns]), np.linspace(-1.0, 1.0, 5)
         for _ in range(40):
-            around, along = colatitude + steps[0] * zoom, meridian + steps[1] * zoom
-            values = self._perturbation(around[:, None], along)
-            i, j = np.unravel_index(np.argmin(values), values.shape)
-            lowest, colatitude, meridian = min(lowest, float(values[i, j])), around[i], along[j]
+            best = min(best, self._lowest_on(best[1] + steps[0] * zoom, best[2] + steps[1] * zoom))
             steps *= 0.6
-        return lowest
+        return best[0]
 
     def _density(self, points: Floats) -> Floats:
         x, y, z = np.moveaxis(points, -1, 0)
@@ -496,7 +505,7 @@ class Equiangular(Law):
                              f"got {self.cosine}")
         rank = n if along > 0.0 else n - 1
         if dimension < rank:
-            raise ValueError(f"dimension: must be >= {rank} for {n} tokens of cosine {self.cosine}, "
+            raise ValueError(f"dimension: must be >= {rank} for n = {n} tokens of cosine {self.cosine}, "
                              f"got {dimension}")
         # A Householder reflection whose last column is (1, …, 1)/√n diagonalizes the Gram matrix.
         normal = np.full(n, n**-0.5)

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.projections.geo import GeoAxes
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator
+from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 __all__ = ["draw_curves", "draw_maps", "draw_schemes", "plot_run"]
@@ -66,21 +66,22 @@ _CURVES = {
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 _DASHES = ("-", (0, (5.0, 1.5)), (0, (1.2, 1.2)), (0, (6.0, 1.5, 1.2, 1.5)))
 _UNIFORM = 1.0 / (4.0 * math.pi)
+_ticks = partial(MaxNLocator, nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
 
 
 def draw_maps(dataset: xr.Dataset, times: Iterable[float] | None = None, field: Field = "density") -> Figure:
     """Mollweide maps of ρ(θ, t) or r(θ, t), one panel for each time, all on one colour scale.
 
-    The scale of a density that rises above eight times the uniform one is logarithmic, stretched around the
-    uniform density. What lies below its bottom has its lowest colour, and the colour bar says so.
+    The scale of a density that rises above eight times the uniform one is logarithmic, stretched around the uniform
+    density. What lies below its bottom has its lowest colour, and the colour bar says so.
 
     Parameters
     ----------
     dataset : xarray.Dataset
         A density run with ``field(time, lat, lon)``, latitudes in any order.
     times : iterable of float, optional
-        Times within the run. Each shows its nearest record, and a record is shown once. By default six records
-        (or all, if there are fewer), first and last among them, spread evenly along the run's evolution.
+        Times within the run; each shows its nearest record, once. By default six records (or all, if there are
+        fewer), the first and the last among them, spread evenly along the run's evolution.
     field : {"density", "radius"}
         ρ per steradian, or the dimensionless r.
 
@@ -95,16 +96,16 @@ def draw_maps(dataset: xr.Dataset, times: Iterable[float] | None = None, field: 
 def draw_curves(datasets: Sequence[xr.Dataset], names: Sequence[str] | None = None) -> Figure:
     """Diagnostics against time: the order parameter, E, S, the spectral tail, least and greatest r, least ρ.
 
-    There is a panel for each diagnostic that some run has; where one of these lacks, the number of clusters is
-    the sixth. Several runs are overlaid, each with its colour and dashes. The curves of a run that stopped early
-    end in a cross on a vertical line, and the legend says why.
+    There is a panel for each diagnostic that some run has; where one of these lacks, the number of clusters is the
+    sixth. Several runs are overlaid, each with its colour and dashes. The curves of a run that did not complete end in
+    a cross on a vertical line, and the legend (or for a single run the note below) says why.
 
     Parameters
     ----------
     datasets : sequence of xarray.Dataset
         Density runs. Minimum and maximum of ``radius(time, lat, lon)`` are taken where they are not stored.
     names : sequence of str, optional
-        One for each run. By default the schemes' names, or the titles where two runs share a scheme.
+        One for each run. By default the schemes' names, or the numbered titles where two share a scheme.
 
     Raises
     ------
@@ -112,10 +113,8 @@ def draw_curves(datasets: Sequence[xr.Dataset], names: Sequence[str] | None = No
         Without runs, with another number of names than of runs, or with nothing to draw.
     """
     datasets = _runs(datasets)
-    stops = [_stop(dataset) for dataset in datasets]
-    labels = [
-        _plain(f"{name} ({stop})" if stop else name) for name, stop in zip(_names(datasets, names), stops, strict=True)
-    ]
+    named = zip(_names(datasets, names), map(_stop, datasets), strict=True)
+    labels = [_plain(f"{name} ({stop})" if stop else name) for name, stop in named]
     panels = _curve_panels(datasets)
     legend_columns = max(1, min(4, 105 // (max(map(len, labels)) + 8)))
     legend_rows = math.ceil(len(datasets) / legend_columns) if len(datasets) > 1 else 0
@@ -139,7 +138,7 @@ def draw_schemes(
         Density runs, and a name for each, as in `draw_curves`.
     times : iterable of float, optional
         Times within at least one run, by default four of the longest. A run shows its record nearest to the time
-        of the column, under a title of its own where the two differ; where it had stopped by then, a grey panel.
+        of the column, and the title says so where the two differ; where it had stopped by then, a grey panel.
 
     Raises
     ------
@@ -159,22 +158,22 @@ def draw_schemes(
         figure = _figure(0.4 + len(datasets) * (3.75 / len(columns) + 0.05), datasets)
         axes = _map_axes(figure, len(datasets), len(columns))
         painted = {}
-        for row, dataset, name in zip(axes, datasets, _names(datasets, names), strict=True):
+        for number, (dataset, name) in enumerate(zip(datasets, _names(datasets, names), strict=True)):
             label = _plain(textwrap.fill(name, 16))
-            row[0].set_ylabel(label, rotation=0.0, ha="right", va="center", labelpad=8.0)
+            axes[number, 0].set_ylabel(label, rotation=0.0, ha="right", va="center", labelpad=8.0)
             own = _times(dataset)
-            for axis, time in zip(row, columns, strict=True):
+            for axis, time in zip(axes[number], columns, strict=True):
+                title = f"t = {time:.4g}" if number == 0 else ""
                 record = int(np.abs(own - time).argmin())
-                if not own[0] <= time <= own[-1]:
+                if own[0] <= time <= own[-1]:
+                    painted[axis] = _closed_snapshot(dataset, "density", record)
+                    if abs(own[record] - time) > 1e-3 * float(np.ptp(columns)):
+                        title += f" (at {own[record]:.4g})"
+                else:
+                    axis.set_facecolor("0.93")
                     note = _stop(dataset).replace(" at ", "\n") or "not run"
                     axis.text(0.0, 0.0, note, ha="center", va="center", color="0.3")
-                    axis.set_facecolor("0.93")
-                    continue
-                painted[axis] = _closed_snapshot(dataset, "density", record)
-                if abs(own[record] - time) > 1e-3 * float(np.ptp(columns)):
-                    axis.set_title(f"t = {own[record]:.4g}")
-        for axis, time in zip(axes[0], columns, strict=True):
-            axis.set_title(axis.get_title() or f"t = {time:.4g}")
+                axis.set_title(title.strip())
         _paint(figure, painted, axes, "density")
     return figure
 
@@ -195,12 +194,12 @@ def plot_run(
     datasets : xarray.Dataset or sequence of them
         Density runs.
     output : path
-        Name of the picture, ending in ``.png``. Where there are several pictures, what each one shows stands
-        before the suffix. A file appears complete or not at all.
+        Name of the picture, ending in ``.png``. Where there are several pictures, what each one shows stands before
+        the suffix. A file appears complete or not at all.
     kind : {"all", "maps", "curves", "radius", "schemes"}
-        ``all``: one run gives one picture of density maps, a row of radius maps where it has a radius, and
-        curves; several give the pictures ``curves`` and ``schemes``. ``maps``, ``radius``: `draw_maps` of each
-        run. ``curves``: `draw_curves`. ``schemes``: `draw_schemes`.
+        ``all``: one run gives one picture of density maps, a row of radius maps where it has a radius, and curves;
+        several give the pictures ``curves`` and ``schemes``. ``maps``, ``radius``: `draw_maps` of each run.
+        ``curves``: `draw_curves`. ``schemes``: `draw_schemes`.
     times, names : optional
         Times of the maps, and a name for each run, as in `draw_schemes`.
     force : bool
@@ -330,28 +329,42 @@ def _fill_maps(figure: FigureBase, dataset: xr.Dataset, shown: Mapping[Field, Se
 
 def _paint(figure: FigureBase, painted: Mapping[GeoAxes, xr.DataArray], block: Any, field: Field) -> None:
     """Paint each snapshot on its axes, all with one norm, and put one colour bar beside the block of axes."""
+    if not painted:
+        raise ValueError("no run reaches any of the times given; name times within one of the runs")
     label, colour_map = _FIELDS[field]
     lowest = min(float(snapshot.min()) for snapshot in painted.values())
     norm = _norm(lowest, max(float(snapshot.max()) for snapshot in painted.values()), field)
     bottom = norm.vmin or 0.0
+    if field == "density" and lowest < -1e-9 * _UNIFORM:
+        label += "\nρ < 0 clipped"
     for axis, snapshot in painted.items():
         # The projection fills its axes, so a picture of the map is an image in axes coordinates.
         image = AxesImage(axis, norm=norm, cmap=colour_map, origin="lower", extent=(0.0, 1.0, 0.0, 1.0))
         image.set_transform(axis.transAxes)
-        image.set_data(np.maximum(_map_pixels(snapshot), bottom))
+        image.set_data(np.maximum(_map_pixels(snapshot, 1000 // block.shape[1]), bottom))
         image.set_clip_path(axis.patch)
         axis.add_image(image)
+    height = len(block) * (4.2 / block.shape[1] + 0.3)
     logarithmic = isinstance(norm, FuncNorm)
     figure.colorbar(
         image,
         ax=[axis for axis in block.flat if axis.figure is not None],
-        label=f"{label}\nρ < 0 clipped" if lowest < 0.0 else label,
+        label=label,
         extend="min" if lowest < bottom else "neither",
-        ticks=LogLocator() if logarithmic else MaxNLocator(6),
+        ticks=_decades(norm, 0.3 / height) if logarithmic else _ticks(),
         format=LogFormatterSciNotation() if logarithmic else None,
-        aspect=5.5 * len(block) * (4.2 / block.shape[1] + 0.3),
+        aspect=5.5 * height,
         pad=0.02,
     )
+
+
+def _decades(norm: Normalize, gap: float) -> list[float]:
+    """Powers of ten on a colour bar, from its top down, at least `gap` of its length apart."""
+    ticks: list[float] = []
+    for power in range(math.floor(math.log10(norm.vmax or 1.0)), -12, -1):
+        if 10.0**power >= (norm.vmin or 0.0) and (not ticks or norm(ticks[-1]) - norm(10.0**power) >= gap):
+            ticks.append(10.0**power)
+    return ticks
 
 
 def _closed_snapshot(dataset: xr.Dataset, field: str, record: int) -> xr.DataArray:
@@ -363,7 +376,7 @@ def _closed_snapshot(dataset: xr.Dataset, field: str, record: int) -> xr.DataArr
     return xr.concat([snapshot, first.assign_coords(lon=first["lon"] + 360.0)], "lon", join="exact")
 
 
-def _map_pixels(snapshot: xr.DataArray, height: int = 400) -> NDArray[np.float64]:
+def _map_pixels(snapshot: xr.DataArray, height: int) -> NDArray[np.float64]:
     """Pixels (height, 2 height) of the box around a Mollweide map, from the south up, from the west eastward.
 
     At the height sin α of a map of half-axes 1: π sin(lat) = 2α + sin 2α and lon = π x / cos α. Bilinear between
@@ -400,22 +413,27 @@ def _norm(lowest: float, highest: float, field: Field) -> Normalize:
 def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Sequence[str]) -> None:
     columns = min(3, len(panels))
     axes = figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False, sharex=True).flat
-    ticks = partial(MaxNLocator, nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
     for axis, panel in zip(axes, panels, strict=False):
         axis.set_title(panel)
         axis.grid(color="0.9", linewidth=0.6)
-        axis.xaxis.set_major_locator(ticks())
-        axis.yaxis.set_major_locator(ticks(integer=panel == "clusters"))
+        axis.xaxis.set_major_locator(_ticks(nbins=6))
+        axis.yaxis.set_major_locator(_ticks(integer=panel == "clusters"))
         steps = "steps-post" if panel == "clusters" else "default"
         for number, dataset in enumerate(datasets):
-            times, style = _times(dataset), _line(number)
-            for values in _curves(dataset, panel):
+            times, curves, style = _times(dataset), _curves(dataset, panel), _line(number)
+            for values in curves:
                 axis.plot(times, values, marker="o" if len(times) <= 3 else None, drawstyle=steps, **style)
-                if _stop(dataset):
-                    axis.axvline(times[-1], color=style["color"], linestyle=":", linewidth=1.2, zorder=1.0)
-                    axis.plot(times[-1], values[-1], "X", color=style["color"], mec="white", ms=10.0, zorder=4.0)
+            if curves and _stop(dataset):
+                style = {"color": style["color"], "zorder": 4.0, "markeredgecolor": "white", "markersize": 10.0}
+                axis.plot([times[-1]] * len(curves), [values[-1] for values in curves], "X", **style)
+                axis.axvline(times[-1], color=style["color"], linestyle=":", linewidth=1.2, zorder=1.9)
         if panel == "spectral tail" and any(np.any(np.asarray(line.get_ydata()) > 0.0) for line in axis.lines):
             axis.set_yscale("log", nonpositive="mask")
+            axis.yaxis.set_minor_formatter(NullFormatter())
+            low, high = np.log10(axis.get_ylim())
+            axis.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
+    if all(dataset.sizes["time"] == 1 for dataset in datasets):
+        axes[0].set_xlim(_times(datasets[0])[0] - 1.0, _times(datasets[-1])[0] + 1.0)
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis in axes[max(0, len(panels) - columns) : len(panels)]:
@@ -457,7 +475,8 @@ def _names(datasets: Sequence[xr.Dataset], names: Sequence[str] | None) -> list[
         cases = [json.loads(dataset.attrs.get("case", "{}")) for dataset in datasets]
         names = [str(case.get("normalization", {}).get("scheme", "")) for case in cases]
         if len(set(names) - {""}) < len(datasets):
-            names = [str(dataset.attrs.get("title", "run")) for dataset in datasets]
+            titles = [str(dataset.attrs.get("title", "run")) for dataset in datasets]
+            names = titles if len(titles) == 1 else [f"{number}: {title}" for number, title in enumerate(titles, 1)]
     if len(names) != len(datasets):
         raise ValueError(f"{len(names)} names were given for {len(datasets)} runs; one for each is needed")
     return list(names)
@@ -512,7 +531,7 @@ def _records(dataset: xr.Dataset, times: Iterable[float] | None, count: int = 6)
     way = np.zeros(len(own))
     for name in ("time", "order_parameter", "energy", "entropy"):
         if name in dataset:
-            steps = np.abs(np.diff(dataset[name].to_numpy().astype(float)))
+            steps = np.nan_to_num(np.abs(np.diff(dataset[name].to_numpy().astype(float))), posinf=0.0)
             way[1:] += np.cumsum(steps) / (steps.sum() or 1.0)
     nearest = np.abs(way - np.linspace(0.0, way[-1], len(order))[:, np.newaxis]).argmin(axis=1)
     # Strictly rising, and leaving room for those to come.

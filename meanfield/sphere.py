@@ -218,8 +218,9 @@ class Sphere:
         poles = [np.full((1, mask.shape[1]), mask[row].any()) for row in (0, -1)]
         rows = np.concatenate([poles[0], mask, poles[1]])
         labels, count = ndimage.label(rows, structure=np.ones((3, 3)))
-        west, east = labels[:, 0], labels[:, -1]
-        pairs = np.concatenate([np.stack([west, np.roll(east, shift)]) for shift in (-1, 0, 1)], axis=1)
+        west, east = labels[:, 0], labels[:, -1]  # neighbours across the date line, diagonal ones included
+        seams = ((west, east), (west[1:], east[:-1]), (west[:-1], east[1:]))
+        pairs = np.concatenate([np.stack(seam) for seam in seams], axis=1)
         pairs = pairs[:, (pairs > 0).all(axis=0)]
         graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), shape=(count + 1, count + 1))
         _, merged = sparse.csgraph.connected_components(graph, directed=False)

@@ -231,13 +231,16 @@ def _equiangular(
     log_odds = _log_odds(cosine, tokens)
 
     def rate(time: float, state: Floats) -> tuple[float, float]:
-        gap = tokens / others * expit(-log_odds - state[0])  # 1 − γ
-        share = expit(np.log(others) - beta * gap)  # softmax weight of all the other tokens
-        scale = 1.0 if kernel == "softmax" else (np.exp(beta) + others * np.exp(beta - beta * gap)) / tokens
-        radial = 1.0 - share * gap
-        norm = np.sqrt(1.0 - share * gap * (2.0 - share * tokens / others))
+        # A = δθ + (1−δ) mean token, without cancellation: δ = (1−e^{−β(1−γ)})/(1+(n−1)e^{−β(1−γ)}).
+        squared = expit(log_odds + state[0])
+        lift = beta * tokens / others * expit(-log_odds - state[0])  # β(1−γ)
+        decay = np.expm1(-abs(lift))
+        own = -decay / (tokens + others * decay) if lift >= 0.0 else decay / (tokens + decay)
+        scale = 1.0 if kernel == "softmax" else (np.exp(beta) + others * np.exp(beta - lift)) / tokens
+        radial = own + (1.0 - own) * squared
+        norm = np.sqrt(own**2 + (1.0 - own**2) * squared)
         speed, growth = _speed_and_growth(scheme, time, state[1], scale * radial, scale * norm)
-        return 2.0 * tokens / others * scale * share * speed, growth
+        return 2.0 * (1.0 - own) * scale * speed, growth
 
     return rate, np.array([0.0, np.log(initial_radius)])
 
@@ -313,7 +316,7 @@ def poisson_radius(
         unread = np.float64(np.nan)  # makes the speed NaN if it depends on what is not uniform
         return (float(mean * scheme.speed(time, unread, unread, mean)),)
 
-    uniform = not np.isnan(rate(0.0, np.zeros(1))[0])
+    uniform = not (scheme.reads_radius or np.isnan(rate(0.0, np.zeros(1))[0]))
     _require(uniform, f"{scheme.name} does not keep the Poisson kernel: its speed depends on the token")
     return np.asarray(np.tanh(start + 0.5 * _solve(rate, [0.0], _checked(times), scheme.breakpoints)[..., 0]))
 
@@ -369,7 +372,7 @@ def _solve(
 
 
 def _march(rate: Rate, state: Floats, ends: Floats, start: float) -> Iterator[Floats]:
-    length = np.inf
+    length = 0.01 / np.max(np.abs(rate(start, state)), initial=1e-300)  # no leap over a transient
     for end in ends:
         while start < end:
             step = min(length, end - start)
@@ -379,7 +382,7 @@ def _march(rate: Rate, state: Floats, ends: Floats, start: float) -> Iterator[Fl
             error = float(np.max(np.abs(halves - whole) / (1.0 + np.abs(halves)))) / _TOLERANCE
             if error <= 1.0:
                 start, state = (end if step == end - start else start + step), halves
-                length = 2.0 * step if length == np.inf else max(length, 2.0 * step)
+                length = max(length, 2.0 * step)
             else:
                 length = step / 4.0
                 _require(start + length > start, f"no solution past {start:.6g}: radius or field vanishes")

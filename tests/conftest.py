@@ -1,0 +1,47 @@
+"""Cases that several test modules build on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from meanfield.case import Case
+
+THREE_BUMPS: dict[str, Any] = {
+    "title": "three bumps",
+    "attention": {"beta": 4.0},
+    "normalization": {"scheme": "post-ln"},
+    "initial": {
+        "law": "vmf-mixture",
+        "weights": [0.5, 0.3, 0.2],
+        "concentrations": [2.0, 3.0, 1.0],
+        "means": [[1.0, 0.0, 0.3], [-0.2, 1.0, 0.1], [0.0, -0.5, -1.0]],
+    },
+    "time": {"final": 2.0, "snapshots": 5},
+    "solver": {"lmax": 31},
+}
+
+MakeCase = Callable[..., Case]
+
+
+@pytest.fixture(scope="session")
+def three_bumps() -> MakeCase:
+    """Make the three bumps of PHYSICS §5 with some keys changed: three_bumps({"attention.beta": 2.0})."""
+
+    def make(changes: dict[str, Any] | None = None, scheme: str | None = None, **parameters: Any) -> Case:
+        tables = copy.deepcopy(THREE_BUMPS)
+        if scheme == "mix-ln":
+            parameters.setdefault("switch_time", 1.0)
+        if scheme is not None:
+            tables["normalization"] = {"scheme": scheme, **parameters}
+        for dotted, value in (changes or {}).items():
+            section, key = dotted.split(".")
+            if section == "initial" and key == "law":
+                tables["initial"] = {}
+            tables.setdefault(section, {})[key] = value
+        return Case.from_dict(tables)
+
+    return make
