@@ -37,7 +37,7 @@ class Attention:
     Parameters
     ----------
     beta : float
-        Inverse temperature, any sign; |β| ≤ 1e6, and ≤ 700 unnormalized (e^β overflows above).
+        Inverse temperature, any sign; |β| ≤ 1e8, and ≤ 700 unnormalized (e^β overflows above).
     kernel : {"softmax", "unnormalized"}
         Whether A is divided by the partition function Z.
     value : float

@@ -36,9 +36,9 @@ from pydantic import (
     field_validator,
 )
 
-from meanfield.initial import LAWS, Law
-from meanfield.kernels import LARGEST_BETA
-from meanfield.normalization import SCHEMES, Scheme
+from .initial import LAWS, Law
+from .kernels import LARGEST_BETA
+from .normalization import SCHEMES, Scheme
 
 __all__ = ["Case", "CaseError"]
 
@@ -98,7 +98,7 @@ class Attention(Table):
     """``[attention]``: A(θ) = V ∫ y e^{β⟨Qθ,Ky⟩} μ(dy), for softmax divided by ∫ e^{β⟨Qθ,Ky⟩} μ(dy)."""
 
     beta: float = Field(
-        ge=-LARGEST_BETA, le=LARGEST_BETA, description=f"a finite number with |beta| <= {LARGEST_BETA:.0f}"
+        ge=-LARGEST_BETA, le=LARGEST_BETA, description=f"a finite number with |beta| <= {LARGEST_BETA:g}"
     )
     kernel: Literal["softmax", "unnormalized"] = "softmax"
     query_key: Operator = None  # QᵀK; None is the identity, and an identity that is written out becomes None

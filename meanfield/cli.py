@@ -18,8 +18,9 @@ import tempfile
 import tomllib
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,7 @@ from cyclopts.exceptions import CycloptsError
 if TYPE_CHECKING:
     import xarray as xr
 
-    from meanfield.case import Case
+    from .case import Case
 
 __all__ = ["app", "main"]
 
@@ -154,7 +155,7 @@ _VERBOSITY, _DESTINATION = Verbosity(), Destination()
 
 def _read_case(path: Path, settings: Iterable[str] | None) -> Case:
     """Case of a file with some keys set anew; a value is read as TOML, or else as text."""
-    from meanfield.case import Case
+    from .case import Case
 
     case = Case.from_toml(path)
     changes: dict[str, Any] = {}
@@ -168,6 +169,15 @@ def _read_case(path: Path, settings: Iterable[str] | None) -> Case:
             table = {}
         changes[key] = table["value"] if len(table) == 1 else text
     return case.override(changes) if changes else case
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Name the file whose content cannot be done."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 # ---- runs --------------------------------------------------------------------------------------------------
@@ -187,16 +197,15 @@ def solve(
     problem = _read_case(case, settings)
     path = destination.claim(f"{problem.name}.nc", *_sources(case, problem))
     picture = _claim(path.with_suffix(".png"), destination.force) if plot else None
-
-    from meanfield.run import solve
-
-    run = solve(problem, output=path, progress=not verbosity.quiet, force=destination.force)
+    with _blaming(case):
+        run = _run("solve", problem, path, verbosity, destination.force)
     print(path)
+    code = _judge(run, problem, verbosity)
     if picture:
-        from meanfield.plots import plot_run
+        from .plots import plot_run
 
         _print_paths(plot_run([run], picture, force=destination.force))
-    return _judge(run, problem, verbosity)
+    return code
 
 
 def simulate(
@@ -210,12 +219,17 @@ def simulate(
     """Run finite-N particles."""
     problem = _read_case(case, settings)
     path = destination.claim(f"{problem.name}.particles.nc", *_sources(case, problem))
-
-    from meanfield.run import simulate
-
-    run = simulate(problem, output=path, progress=not verbosity.quiet, force=destination.force)
+    with _blaming(case):
+        run = _run("simulate", problem, path, verbosity, destination.force)
     print(path)
     return _judge(run, problem, verbosity)
+
+
+def _run(
+    kind: Literal["solve", "simulate"], case: Case, output: Path, verbosity: Verbosity, force: bool = False
+) -> Any:
+    job = getattr(import_module("meanfield.run"), kind)
+    return job(case, output=output, progress=not verbosity.quiet, force=force)
 
 
 def _sources(path: Path, case: Case) -> tuple[Path, ...]:
@@ -224,7 +238,7 @@ def _sources(path: Path, case: Case) -> tuple[Path, ...]:
 
 
 def _judge(run: xr.Dataset | xr.DataTree, case: Case, verbosity: Verbosity) -> int:
-    """Exit code of a finished run; its status is told if it is not the expected one."""
+    """Tell how a run ended, always if not as hoped, and return the exit code."""
     status, stop = str(run.attrs["status"]), float(run.attrs["stop_time"])
     early = stop < case.time.final or status in ("fold", "failed")
     if early or status != "completed" or not verbosity.quiet:
@@ -257,8 +271,8 @@ def plot(
         raise ValueError("plot: expected at least one FILE")
     path = destination.claim(f"{'-'.join(file.stem for file in files)[:100]}.png", *files)
 
-    from meanfield.plots import plot_run
-    from meanfield.run import open_run
+    from .plots import plot_run
+    from .run import open_run
 
     runs = [open_run(file) for file in files]
     _print_paths(plot_run(runs, path, kind, times, force=destination.force))
@@ -273,7 +287,7 @@ def info(
     verbosity: Verbosity = _VERBOSITY,
 ) -> None:
     """Tell what a file holds: status, case, times, sizes, last diagnostics."""
-    from meanfield.run import open_run
+    from .run import open_run
 
     with closing(open_run(file)) as run:
         attributes = {key: _plain(value) for key, value in run.attrs.items()}
@@ -283,14 +297,14 @@ def info(
         read = json.loads(case) if isinstance(case, str) else None
         print(json.dumps({"file": str(file), **attributes, "case": read, "groups": groups}, allow_nan=False))
         return
-    rows = [("file", str(file)), *attributes.items()]
+    rows = [("file", str(file)), *((key, _figure(value)) for key, value in attributes.items())]
     for name, group in groups.items():
         sizes = ", ".join(f"{key} {size}" for key, size in group["sizes"].items())
         span = group["times"]
         rows += [("group", name)] if len(groups) > 1 else []
         rows += [("sizes", sizes), ("times", f"{span[0]:.6g} ... {span[-1]:.6g}" if span else "none yet")]
         rows += [(key, _figure(value)) for key, value in group["last"].items()]
-    _print_table([(key, " ".join(str(value).split())) for key, value in rows])
+    _print_table([(key, " ".join(value.split())) for key, value in rows])
     if isinstance(case, str):
         print("\ncase")
         _print_table([(f"  {key}", _figure(value)) for key, value in _leaves(json.loads(case))])
@@ -345,7 +359,7 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 @app.command
 def schemes(*, verbosity: Verbosity = _VERBOSITY) -> None:
     """List the normalization schemes."""
-    from meanfield.normalization import SCHEMES
+    from .normalization import SCHEMES
 
     rows = [("scheme", "1/s", "r'", "parameters")]
     for name, scheme in SCHEMES.items():
@@ -362,9 +376,10 @@ def check(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity 
     sphere = problem.space.kind == "sphere"
     continuum = problem.initial.has_density and not (sphere and problem.space.dimension != 3)
     if continuum:
-        from meanfield.run import prepare
+        from .run import prepare
 
-        prepare(problem)
+        with _blaming(case):
+            prepare(problem)
     times, space = problem.time.times, problem.space
     _print_table(
         [
@@ -382,30 +397,25 @@ def check(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity 
 @app.command
 def theory(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity = _VERBOSITY) -> None:
     """Tell how small perturbations of the uniform law grow."""
-    from meanfield.theory import dominant_degree, growth_factor, growth_rates
+    from .theory import dominant_degree, growth_factor, growth_rates
 
     problem = _read_case(case, settings)
-    attention, final = problem.attention, problem.time.final
-    if attention.query_key is not None or attention.value is not None:
-        raise ValueError(f"{case}: linear theory expects query_key and value to be the identity")
-    kernel = (attention.beta, attention.kernel, attention.noise, problem.space.dimension)
-    degree, rate = dominant_degree(*kernel)
-    lmax = max(8, degree + 4)
-    rates = growth_rates(lmax, *kernel)
-    factors = growth_factor(
-        problem.normalization.scheme,
-        lmax,
-        final,
-        attention.beta,
-        problem.normalization.initial_radius,
-        attention.kernel,
-        attention.noise,
-        problem.space.dimension,
-    )
-    _print_table(
-        [("degree", "rate", f"growth to t = {final:g}")]
-        + [(str(l), f"{rates[l]:.8g}", f"{factors[l]:.8g}") for l in range(1, lmax + 1)]  # noqa: E741
-    )
+    attention, radius, final = problem.attention, problem.normalization.initial_radius, problem.time.final
+    kernel: dict[str, Any] = {
+        "kernel": attention.kernel,
+        "noise": attention.noise,
+        "dimension": problem.space.dimension,
+    }
+    with _blaming(case):
+        if attention.query_key is not None or attention.value is not None:
+            raise ValueError("attention: linear theory expects query_key and value to be the identity")
+        degree, rate = dominant_degree(attention.beta, **kernel)
+        degrees = range(1, max(8, degree + 4) + 1)
+        rates = growth_rates(degrees[-1], attention.beta, **kernel)
+        scheme = problem.normalization.scheme
+        factors = growth_factor(scheme, degrees[-1], final, attention.beta, radius, **kernel)
+    rows = [(str(l), f"{rates[l]:.8g}", f"{factors[l]:.8g}") for l in degrees]  # noqa: E741
+    _print_table([("degree", "rate", f"growth to t = {final:g}"), *rows])
     print(f"\ndominant degree {degree}, rate {rate:.8g} at unit speed")
 
 
@@ -422,43 +432,37 @@ def compare(
     verbosity: Verbosity = _VERBOSITY,
 ) -> int:
     """Tell how far finite-N particles are from the continuum; a case is run first if it has not been."""
-    from meanfield.run import open_run
+    from .run import open_run
 
     problem = _read_case(first, settings) if second is None else None
-    name = problem.name if problem else first.stem
-    path = destination.claim(f"{name}.compare.nc", first, *([second] if second else []))
+    path = destination.claim(f"{problem.name if problem else first.stem}.compare.nc", first, second or first)
     picture = _claim(path.with_suffix(".png"), destination.force)
-    code = 0
-    if problem:
-        density, particles = (_obtain(kind, problem, verbosity) for kind in ("solve", "simulate"))
-        code = max(_judge(density, problem, verbosity), _judge(particles, problem, verbosity))
+    if problem is None:
+        density, particles = open_run(first), open_run(second or first)
+        code = 0
     else:
-        density, particles = open_run(first), open_run(second)
-
-    from meanfield.compare import compare, summary
-    from meanfield.plots import plot_comparison
-
-    comparison = compare(density, particles)
+        density, particles = _obtain("solve", problem, verbosity), _obtain("simulate", problem, verbosity)
+        code = max(_judge(density, problem, verbosity), _judge(particles, problem, verbosity))
+    distances, plots = import_module("meanfield.compare"), import_module("meanfield.plots")
+    comparison = distances.compare(density, particles)
     comparison.to_netcdf(path)
-    print(summary(comparison))
+    print(distances.summary(comparison))
     print(path)
-    _print_paths(plot_comparison(comparison, density, particles, picture, force=destination.force))
+    _print_paths(plots.plot_comparison(comparison, density, particles, picture, force=destination.force))
     return code
 
 
 def _obtain(kind: Literal["solve", "simulate"], case: Case, verbosity: Verbosity) -> Any:
     """Open the run of a case if its file is there and holds this very case, else run it now."""
-    from meanfield.run import open_run, simulate, solve
+    from .run import open_run
 
     path = _OUTPUTS / f"{case.name}{'' if kind == 'solve' else '.particles'}.nc"
-    if path.exists():
-        found = open_run(path)
-        if found.attrs.get("case") == case.to_json() and found.attrs.get("status") != "running":
-            return found
+    if not path.exists():
+        return _run(kind, case, _claim(path, force=False), verbosity)
+    found = open_run(path)
+    if found.attrs.get("case") != case.to_json() or found.attrs.get("status") == "running":
         raise ValueError(f"{path}: is of another case or unfinished, run `meanfield {kind} --force` first")
-    return {"solve": solve, "simulate": simulate}[kind](
-        case, output=_claim(path, force=False), progress=not verbosity.quiet
-    )
+    return found
 
 
 # ---- printing ----------------------------------------------------------------------------------------------

@@ -394,23 +394,28 @@ class Tokens(Law):
     ----------
     variance_kept : float
         Share of the second moment that the projection kept; 1 for D = 3.
+    given_dimension : int
+        D.
     """
 
     points: Floats
     weights: Floats | None = None
     degree: int = 8
     variance_kept: float = field(init=False)
+    given_dimension: int = field(init=False)
 
     _dimension = 3
 
     def __post_init__(self) -> None:
         points, variance_kept = principal_projection(self.points)
+        given_dimension = np.shape(self.points)[1]
         weights = None if self.weights is None else _token_weights(self.weights, len(points))
         for array in (points, weights):
             if array is not None:
                 array.flags.writeable = False
         degree = _integer("degree", self.degree, 1)
-        _set(self, points=points, weights=weights, degree=degree, variance_kept=variance_kept)
+        kept = {"variance_kept": variance_kept, "given_dimension": given_dimension}
+        _set(self, points=points, weights=weights, degree=degree, **kept)
 
     def _density(self, points: Floats) -> Floats:
         from .sphere import Sphere  # here, for its compiled libraries are slow to load

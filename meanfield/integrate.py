@@ -21,6 +21,9 @@ from .problem import Observation, Problem, Stop
 
 Floats = NDArray[np.float64]
 
+SMALLEST_RTOL = 100 * float(np.finfo(float).eps)
+"""Relative errors below this are round-off; smaller requests mean it."""
+
 
 @dataclass(frozen=True)
 class Tolerances:
@@ -146,7 +149,7 @@ class _Run:
             begin,
             y,
             end,
-            rtol=self.tolerances.rtol,
+            rtol=max(self.tolerances.rtol, SMALLEST_RTOL),
             atol=self.tolerances.atol / math.sqrt(y.size),
         )
         self.evaluations += solver.nfev

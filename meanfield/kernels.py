@@ -24,14 +24,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LARGEST_BETA = 1e6
+LARGEST_BETA = 1e8
 """The continued fraction needs O(√β) terms; beyond this no spectrum in reach resolves the kernel."""
 
 
 def surface_area(dimension: int) -> float:
-    r"""Area :math:`2\pi^{d/2}/\Gamma(d/2)` of the unit sphere in ``dimension`` d ≥ 2."""
-    half = dimension / 2
-    return 2.0 * math.exp(half * math.log(math.pi) - math.lgamma(half))
+    r"""Area :math:`2\pi^{d/2}/\Gamma(d/2)` of the unit sphere in ``dimension`` d ≥ 2, to the last bit at d = 2 and 3."""
+    area = (2.0 if dimension % 2 == 0 else 4.0) * math.pi
+    for lower in range(2 + dimension % 2, dimension, 2):
+        area *= 2.0 * math.pi / lower
+    return area
 
 
 def eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
@@ -42,7 +44,7 @@ def eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
     lmax : int
         Largest degree, ≥ 0.
     beta : float
-        Inverse temperature, |β| ≤ 1e6; Λ_l(−β) = (−1)^l Λ_l(β).
+        Inverse temperature, |β| ≤ 1e8; Λ_l(−β) = (−1)^l Λ_l(β).
     dimension : int
         Ambient dimension d ≥ 2.
 

@@ -280,8 +280,8 @@ def _figure(height: float, datasets: Sequence[xr.Dataset]) -> Figure:
     title = textwrap.wrap(titles.pop(), 80) if len(titles) == 1 else []
     note = _stop(datasets[0]) if len(datasets) == 1 else ""
     if note and (message := str(datasets[0].attrs.get("status_message", ""))):
-        note = textwrap.shorten(f"{note} ({message})", 300, placeholder=" …")
-    notes = textwrap.wrap(note, 100)
+        note += f" ({message})"
+    notes = textwrap.wrap(note, 100, max_lines=3, placeholder=" …")
     size = (_WIDTH, height + 0.3 * len(title) + 0.25 * len(notes))
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
@@ -341,7 +341,7 @@ def _paint(figure: FigureBase, painted: Mapping[GeoAxes, xr.DataArray], block: A
         # The projection fills its axes, so a picture of the map is an image in axes coordinates.
         image = AxesImage(axis, norm=norm, cmap=colour_map, origin="lower", extent=(0.0, 1.0, 0.0, 1.0))
         image.set_transform(axis.transAxes)
-        image.set_data(np.maximum(_map_pixels(snapshot, 1000 // block.shape[1]), bottom))
+        image.set_data(np.maximum(_map_pixels(snapshot, 800 // block.shape[1]), bottom))
         image.set_clip_path(axis.patch)
         axis.add_image(image)
     height = len(block) * (4.2 / block.shape[1] + 0.3)
@@ -431,7 +431,9 @@ def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Seq
             axis.set_yscale("log", nonpositive="mask")
             axis.yaxis.set_minor_formatter(NullFormatter())
             low, high = np.log10(axis.get_ylim())
-            axis.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
+            high = min(np.ceil(high), 0.0)
+            # A tail below the square of round-off, about 1e-33, is zero: an exact start must not squeeze the rest.
+            axis.set_ylim(10.0 ** max(np.floor(low), min(-34.0, high - 1.0)), 10.0**high)
     if all(dataset.sizes["time"] == 1 for dataset in datasets):
         axes[0].set_xlim(_times(datasets[0])[0] - 1.0, _times(datasets[-1])[0] + 1.0)
     for axis in axes[len(panels) :]:
@@ -486,7 +488,7 @@ def _stop(dataset: xr.Dataset) -> str:
     """How and when a run ended, "" if it completed: "fold at t = 1.344"."""
     status, time = (dataset.attrs.get(name) for name in ("status", "stop_time"))
     time = time if time is not None and math.isfinite(time) else _times(dataset)[-1]
-    return "" if status in (None, "completed") else f"{status} at t = {time:.5g}"
+    return "" if status in (None, "completed") else f"{status} at t = {time:.4g}"
 
 
 def _plain(text: str) -> str:

@@ -17,13 +17,13 @@ from .case import Case
 from .dataset import RunFile, complex_spectrum, open_run
 from .density import RESOLVED_TAIL, DensityProblem
 from .diagnostics import describe_density
-from .initial import Law, TokenFile, Tokens
+from .initial import Law, TokenFile
 from .integrate import Limits, Outcome, Tolerances, integrate
 from .kernels import surface_area
 from .progress import Progress
 from .space import Complexes, Floats
 from .sphere import Sphere, regular_grid, resize, to_points
-from .tokens import is_run, read_tokens
+from .tokens import is_run, token_law
 
 __all__ = ["Continuum", "open_run", "prepare", "solve"]
 
@@ -228,17 +228,13 @@ def _initial_fields(case: Case, space: Sphere) -> tuple[Complexes, Complexes | N
     path = Path(law.path)
     if is_run(path):
         return _last_record(path, space)
-    tokens = read_tokens(path)
-    cloud = Tokens(tokens, degree=law.degree)
-    return (
-        cloud.coefficients(space),
-        None,
-        {
-            "initial_tokens": len(tokens),
-            "initial_dimension": tokens.shape[1],
-            "variance_kept": cloud.variance_kept,
-        },
-    )
+    cloud = token_law(path, law.degree)
+    origin = {
+        "initial_tokens": len(cloud.points),
+        "initial_dimension": cloud.given_dimension,
+        "variance_kept": cloud.variance_kept,
+    }
+    return cloud.coefficients(space), None, origin
 
 
 def _last_record(path: Path, space: Sphere) -> tuple[Complexes, Complexes | None, dict[str, Any]]:

@@ -341,9 +341,11 @@ class Sphere:
         weights = np.ascontiguousarray(np.broadcast_to(np.asarray(weights, float), location.shape[:1]))
         if location.shape[0] == 0:
             return np.zeros(self.spectral_shape, dtype=np.complex128)
-        return np.asarray(
-            ducc0.sht.adjoint_synthesis_general(map=weights[None], spin=0, loc=location, **self._scattered)[0]
-        )
+        spectrum: Complexes = ducc0.sht.adjoint_synthesis_general(
+            map=weights[None], spin=0, loc=location, **self._scattered
+        )[0]
+        spectrum[: self.lmax + 1].imag = 0.0  # Y_l0 is real, to the last bit
+        return spectrum
 
     @property
     def _scattered(self) -> dict[str, Any]:

@@ -4,9 +4,9 @@ Every scheme has the same direction field, so each result is one function of a c
 integrated from the scheme's own speed and growth: a scheme defined elsewhere needs no formula here.
 
 Common arguments: ``scheme``, a `Scheme`; ``beta``, the inverse temperature β of either sign; ``kernel``,
-"softmax" or "unnormalized" (then |β| <= 700, since e^{|β|} must be a float); ``noise``, the diffusivity κ >=
-0 on the sphere; ``dimension``, the ambient dimension d >= 2; ``initial_radius``, r(0) > 0; ``times``, t >= 0
-of any shape. Each is checked before any work; ValueError names what was given and what is allowed.
+"softmax" or "unnormalized" (then |β| <= 700, since e^{|β|} must be a float); ``noise``, the diffusivity
+κ >= 0 on the sphere; ``dimension``, the ambient dimension d >= 2; ``initial_radius``, r(0) > 0; ``times``,
+t >= 0 of any shape. Each is checked before any work; ValueError names what was given and what is allowed.
 
 Source: Karagodin, Ge, Polyanskiy, Rigollet, "Normalization in Attention Dynamics" (2025), arXiv 2510.22026,
 for the model and the equiangular tokens; everything else is derived.
@@ -29,9 +29,7 @@ Rate = Callable[[float, Floats], Sequence[float]]
 # ---- linear theory about the uniform law -------------------------------------------------------------------
 
 
-def growth_rates(
-    lmax: int, beta: float, kernel: str = "softmax", noise: float = 0.0, dimension: int = 3
-) -> Floats:
+def growth_rates(lmax: int, beta: float, kernel: str = "softmax", noise: float = 0.0, dimension: int = 3) -> Floats:
     """Growth rate ω_l of each degree l <= lmax about the uniform law, for tokens of unit speed: (lmax+1,).
 
     ω_l = l(l+d−2) (Λ_l/(βΛ_0) − κ) for softmax attention; unnormalized attention has Λ_l of the uniform
@@ -58,9 +56,7 @@ def noise_thresholds(lmax: int, beta: float, kernel: str = "softmax", dimension:
     return scale * thresholds
 
 
-def dominant_degree(
-    beta: float, kernel: str = "softmax", noise: float = 0.0, dimension: int = 3
-) -> tuple[int, float]:
+def dominant_degree(beta: float, kernel: str = "softmax", noise: float = 0.0, dimension: int = 3) -> tuple[int, float]:
     """Degree l* >= 1 that grows fastest about the uniform law, and its rate ω_l* at unit speed.
 
     Every scheme has the same l*, since all degrees share one clock.
@@ -294,9 +290,7 @@ def two_cluster_angle(
 # ---- the Poisson kernel at β = 0 ---------------------------------------------------------------------------
 
 
-def poisson_radius(
-    times: ArrayLike, radius: float, scheme: Scheme | None = None, dimension: int = 3
-) -> Floats:
+def poisson_radius(times: ArrayLike, radius: float, scheme: Scheme | None = None, dimension: int = 3) -> Floats:
     """Parameter R(t) of the Poisson kernel ((1−R²)/|x−Re|²)^{d−1}, which β = 0 keeps; 0 < R(0) < 1.
 
     (2 artanh R)' = M_d(R)/s, since A is the mean token M_d(R) e everywhere and moves tokens by Möbius maps of

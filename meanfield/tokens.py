@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import open_run, open_variables
+from .initial import Tokens
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +38,21 @@ def read_tokens(path: Path) -> Floats:
     if tokens.dtype.kind not in "iuf" or tokens.ndim < 2 or tokens.size == 0:
         raise ValueError(f"{path}: expected real numbers of shape (N, D), got {tokens.dtype} of shape {tokens.shape}")
     return np.asarray(tokens.reshape(-1, tokens.shape[-1]), dtype=np.float64)
+
+
+def token_law(path: Path, degree: int) -> Tokens:
+    """Tokens of a file as an initial law; those of more than three dimensions are projected.
+
+    Raises
+    ------
+    ValueError
+        One line that begins with the key "path" and names the file.
+    """
+    try:
+        return Tokens(read_tokens(path), degree=degree)
+    except ValueError as error:
+        fault = str(error).removeprefix(f"{path}: ").removeprefix("points: ")
+        raise ValueError(f"path: {path}: {fault}") from error
 
 
 def is_run(path: Path) -> bool:

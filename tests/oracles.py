@@ -8,6 +8,7 @@ are unit vectors (n, d), tokens x = rθ are (n, d), masses sum to 1. A scheme is
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -298,7 +299,7 @@ def labelled_continuum(
         tokens = flat.reshape(points.shape)
         return particle_velocity(scheme, t, tokens, masses, beta, kernel, **parameters).ravel()
 
-    states = _integrate(velocity, initial_radius * points.ravel(), times, scheme, parameters, rtol)
+    states = integrate(velocity, initial_radius * points.ravel(), times, scheme, parameters, rtol)
     return states.reshape(-1, *points.shape), masses
 
 
@@ -329,11 +330,11 @@ def zonal_labelled_continuum(
         field = np.stack([(weight * i1e(turn)) @ across, (weight * i0e(turn)) @ along], axis=-1) / total[:, None]
         return stream_velocity(scheme, t, tokens, field, **parameters).ravel()
 
-    states = _integrate(velocity, initial_radius * start.ravel(), times, scheme, parameters, rtol)
+    states = integrate(velocity, initial_radius * start.ravel(), times, scheme, parameters, rtol)
     return states.reshape(-1, nlat, 2), masses
 
 
-def _integrate(
+def integrate(
     velocity: Callable[[float, Array], Array],
     start: Array,
     times: Any,
@@ -363,7 +364,7 @@ def _integrate(
 # ---- exact solutions -----------------------------------------------------------------------------
 
 
-def growth_factor(
+def growth_exponent(
     scheme: str,
     rates: Array,
     radial: float,
@@ -372,23 +373,29 @@ def growth_factor(
     switch_time: float = 1.0,
     rate: float = 1.0,
 ) -> Array:
-    """Growth of modes of unit-speed rates ω about the uniform law, where A = aθ: closed forms."""
-    a, r0, root = abs(radial), initial_radius, 2.0 * (np.sqrt(t + 1.0) - 1.0)
+    """Logarithm of the growth of modes of unit-speed rates ω about the uniform law, where A = aθ: closed forms."""
+    a, r0, root = radial, initial_radius, 2.0 * (np.sqrt(t + 1.0) - 1.0)
 
-    def stream(elapsed: float) -> Array:  # Pre-LN's (1 + at/r₀)^{ω/a}, a of either sign, e^{ωt/r₀} at a = 0
-        if radial == 0.0:
-            return np.exp(rates * elapsed / r0)
-        return (1.0 + radial * elapsed / r0) ** (rates / radial)
+    def stream(elapsed: float) -> float:  # Pre-LN's (1 + at/r₀)^{1/a}, a of either sign
+        return elapsed / r0 if a == 0.0 else np.log1p(a * elapsed / r0) / a
 
-    return {
-        "post-ln": lambda: np.exp(rates * t),
-        "pre-ln": lambda: stream(t),
-        "mix-ln": lambda: np.exp(rates * min(t, switch_time)) * stream(max(t - switch_time, 0.0)),
-        "peri-ln": lambda: (1.0 + np.sign(radial) * t / r0) ** (rates / radial),
-        "ngpt": lambda: np.exp(rate * rates * t / a),
-        "sqrt-scaling": lambda: np.exp(rates * root),
-        "ln-scaling": lambda: stream(root),
-    }[scheme]()
+    return (
+        rates
+        * {
+            "post-ln": lambda: t,
+            "pre-ln": lambda: stream(t),
+            "mix-ln": lambda: min(t, switch_time) + stream(max(t - switch_time, 0.0)),
+            "peri-ln": lambda: np.log1p(np.sign(a) * t / r0) / a,
+            "ngpt": lambda: rate * t / abs(a),
+            "sqrt-scaling": lambda: root,
+            "ln-scaling": lambda: stream(root),
+        }[scheme]()
+    )
+
+
+def growth_factor(*arguments: Any, **parameters: Any) -> Array:
+    """Growth of each mode, the exponential of `growth_exponent`."""
+    return np.exp(growth_exponent(*arguments, **parameters))
 
 
 def equiangular(
@@ -403,7 +410,7 @@ def equiangular(
 ) -> tuple[Array, Array]:
     """γ(t) and r(t) of equiangular tokens at increasing times, the first 0, by the ODE for γ itself."""
     velocity = _equiangular_velocity(scheme, tokens, beta, kernel, parameters)
-    states = _integrate(velocity, np.array([cosine, initial_radius]), times, scheme, parameters, 1e-13)
+    states = integrate(velocity, np.array([cosine, initial_radius]), times, scheme, parameters, 1e-13)
     return states[:, 0], states[:, 1]
 
 
@@ -459,7 +466,7 @@ def two_clusters(angle: float, masses: tuple[float, float], beta: float, times: 
         other = np.exp(beta * (np.cos(phi) - 1.0))
         return np.array([-(q * other / (p + q * other) + p * other / (q + p * other)) * np.sin(phi)])
 
-    return _integrate(velocity, np.array([angle]), times, "post-ln", {}, 1e-13)[:, 0]
+    return integrate(velocity, np.array([angle]), times, "post-ln", {}, 1e-13)[:, 0]
 
 
 def poisson_kernel(points: Array, radius: float, axis: Array) -> Array:
@@ -468,9 +475,14 @@ def poisson_kernel(points: Array, radius: float, axis: Array) -> Array:
     return ((1.0 - radius**2) / distance) ** (points.shape[-1] - 1)
 
 
+@lru_cache
+def _gauss_legendre(nodes: int) -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(nodes)
+
+
 def poisson_mean(radius: float, dimension: int = 3, nodes: int = 400) -> float:
     """M_d(R), the length of the mean of the Poisson kernel, by quadrature in the angle from its axis."""
-    x, w = np.polynomial.legendre.leggauss(nodes)
+    x, w = _gauss_legendre(nodes)
     angle, w = 0.5 * np.pi * (x + 1.0), w * np.sin(0.5 * np.pi * (x + 1.0)) ** (dimension - 2)
     points = np.zeros((nodes, dimension))
     points[:, 0], points[:, 1] = np.cos(angle), np.sin(angle)
@@ -485,4 +497,4 @@ def poisson_radius(times: Any, radius: float, scheme: str = "post-ln", dimension
         mean = poisson_mean(state[0], dimension)
         return np.array([0.5 * (1.0 - state[0] ** 2) * mean / slowness(scheme, t, 1.0, mean, **parameters)])
 
-    return _integrate(velocity, np.array([radius]), times, scheme, parameters, 1e-13)[:, 0]
+    return integrate(velocity, np.array([radius]), times, scheme, parameters, 1e-13)[:, 0]

@@ -1,7 +1,6 @@
 """Funk–Hecke eigenvalues against 40-digit Bessel functions, quadrature, and the integral they stand for."""
 
 import numpy as np
-import oracles
 import pytest
 
 from meanfield.kernels import (
@@ -13,6 +12,8 @@ from meanfield.kernels import (
     gradient_eigenvalues,
     surface_area,
 )
+
+from . import oracles
 
 LMAX = 60
 DEGREES = (0, 1, 2, 5, 20, LMAX)

@@ -4,7 +4,6 @@ import dataclasses
 import pickle
 
 import numpy as np
-import oracles
 import pytest
 
 from meanfield.normalization import (
@@ -20,6 +19,8 @@ from meanfield.normalization import (
     SqrtScaling,
     make_scheme,
 )
+
+from . import oracles
 
 ROUND_OFF = 4e-16  # relative: one or two operations
 SWITCH = 1.5

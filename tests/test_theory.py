@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import oracles
 import pytest
 
 from meanfield.normalization import (
@@ -31,6 +30,8 @@ from meanfield.theory import (
     uniform_flow,
     uniform_radial,
 )
+
+from . import oracles
 
 SWITCH = 2.0
 ALL = [PostLN(), PreLN(), MixLN(switch_time=SWITCH), PeriLN(), NGPT(), SqrtScaling(), LNScaling()]
@@ -121,9 +122,10 @@ def test_growth_is_that_of_the_closed_forms(scheme, beta, kernel, initial_radius
     found = growth_factor(scheme, 6, times, beta, initial_radius, kernel)
     assert found.shape == (times.size, 7)
     for t, factor in zip(times, found, strict=True):
-        exact = oracles.growth_factor(scheme.name, rates, radial, t, initial_radius, SWITCH)
+        exact = oracles.growth_exponent(scheme.name, rates, radial, t, initial_radius, SWITCH)
+        kept = np.abs(exact) < 700.0  # others are 0 or ∞ as floats
         # Integration error of the exponent.
-        np.testing.assert_allclose(np.log(factor), np.log(exact), rtol=INTEGRATED, atol=INTEGRATED)
+        np.testing.assert_allclose(np.log(factor[kept]), exact[kept], rtol=INTEGRATED, atol=INTEGRATED)
 
 
 def collapse_time(scheme, radial, initial_radius):
@@ -142,7 +144,7 @@ def test_no_growth_past_the_collapse_of_the_radius(scheme):
     end = collapse_time(scheme, uniform_radial(-2.0), 0.7)
     _, radius = uniform_flow(scheme, 0.999 * end, -2.0, 0.7)
     assert 0.0 < radius < 0.01
-    with pytest.raises(ValueError, match=f"no solution past {end:.5g}"):
+    with pytest.raises(ValueError, match=f"no solution past {end:.6g}"):
         uniform_flow(scheme, 1.001 * end, -2.0, 0.7)
 
 
@@ -184,8 +186,8 @@ def test_noise_lowers_the_rates_and_stops_them_at_the_threshold():
         rates, _ = exact_rates(5, 4.0, kernel, 3)
         np.testing.assert_allclose(degree * (degree + 1) * thresholds, rates, rtol=1e-14)  # round-off
         assert np.argmax(thresholds) == 1
-        for l in range(1, 6):
-            assert growth_rates(5, 4.0, kernel, noise=thresholds[l])[l] == 0.0
+        for mode in range(1, 6):
+            assert growth_rates(5, 4.0, kernel, noise=thresholds[mode])[mode] == 0.0
     # Diffusion runs on time, transport on the clock.
     times = np.array([0.5, 3.0])
     quiet, noisy = (growth_factor(SqrtScaling(), 5, times, 4.0, noise=kappa) for kappa in (0.0, 0.1))
@@ -381,7 +383,7 @@ def test_two_unequal_clusters_against_tokens(scheme):
         tokens = flat.reshape(2, 3)
         return oracles.particle_velocity(scheme.name, t, tokens, masses, 2.0, **parameters).ravel()
 
-    states = oracles._integrate(velocity, start.ravel(), times, scheme.name, parameters, 1e-12)
+    states = oracles.integrate(velocity, start.ravel(), times, scheme.name, parameters, 1e-12)
     first, second = np.moveaxis(states.reshape(-1, 2, 3), 1, 0)
     expected = np.arctan2(np.linalg.norm(np.cross(first, second), axis=-1), np.sum(first * second, axis=-1))
     found = two_cluster_angle(times, 1.9, (0.7, 0.3), 2.0, scheme, 0.8)
@@ -441,15 +443,15 @@ def test_poisson_radius_in_closed_form(dimension):
 
 def test_the_poisson_kernel_solves_the_equation():
     # ∂ρ/∂t at β = 0 by dense quadrature, against a central difference in R along R(t): truncation h².
-    h, axis, points = 1e-4, np.array([0.6, 0.0, 0.8]), oracles.gauss_grid(48)[0]
-    weights = oracles.gauss_grid(48)[1]
+    h, axis, points = 1e-4, np.array([0.6, 0.0, 0.8]), oracles.gauss_grid(32)[0]
+    weights = oracles.gauss_grid(32)[1]
     radius = poisson_radius([1.0 - h, 1.0, 1.0 + h], 0.2)
     spectra = [
-        oracles.analysis(oracles.poisson_kernel(points, R, axis) / (4 * np.pi), points, weights, 30) for R in radius
+        oracles.analysis(oracles.poisson_kernel(points, R, axis) / (4 * np.pi), points, weights, 20) for R in radius
     ]
-    tendency, _ = oracles.density_tendency(spectra[1], 0.0, nlat=48, lmax=8)
+    tendency, _ = oracles.density_tendency(spectra[1], 0.0, nlat=32, lmax=8)
     difference = (spectra[2] - spectra[0]) / (2 * h)
-    degree, order = oracles.degrees_and_orders(30)
+    degree, order = oracles.degrees_and_orders(20)
     kept = degree <= 8
     assert np.array_equal(np.stack([degree[kept], order[kept]]), oracles.degrees_and_orders(8))
     np.testing.assert_allclose(tendency, difference[kept], rtol=0, atol=1e-7)
