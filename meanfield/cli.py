@@ -414,7 +414,7 @@ def theory(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity
         rates = growth_rates(degrees[-1], attention.beta, **kernel)
         scheme = problem.normalization.scheme
         factors = growth_factor(scheme, degrees[-1], final, attention.beta, radius, **kernel)
-    rows = [(str(l), f"{rates[l]:.8g}", f"{factors[l]:.8g}") for l in degrees]  # noqa: E741
+    rows = [(str(l), f"{rates[l]:.8g}", f"{factors[l]:.8g}") for l in degrees]
     _print_table([("degree", "rate", f"growth to t = {final:g}"), *rows])
     print(f"\ndominant degree {degree}, rate {rate:.8g} at unit speed")
 

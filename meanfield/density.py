@@ -82,10 +82,9 @@ class DensityProblem:
         self._rho_lm, self._radius_lm, self._change_lm = (
             np.zeros(space.spectral_shape, dtype=np.complex128) for _ in range(3)
         )
-        self._rho, self._norm, self._scratch = (np.empty(space.shape) for _ in range(3))
+        self._rho, self._norm, self._mobility, self._scratch = (np.empty(space.shape) for _ in range(4))
         self._radius = np.ones(space.shape)
-        self._velocity = np.empty_like(self.field.tangent)
-        self._slope = np.empty_like(self.field.tangent)
+        self._slope = np.empty_like(self.field.numerator)
         self._diffusion = noise * space.laplacian_eigenvalues
 
     @property
@@ -116,7 +115,12 @@ class DensityProblem:
     # ------------------------------------------------------------------ dynamics
 
     def velocity(self, t: float, y: Floats) -> Floats:
-        """U = speed P A on the grid; the array is overwritten by the next call."""
+        """Velocity u = speed P A on the grid, shape (components, ...)."""
+        mobility = self._evaluate(t, y)
+        return np.asarray(self.field.numerator * mobility)
+
+    def _evaluate(self, t: float, y: Floats) -> Floats:
+        """Evaluate field and radius, and return the mobility speed/Z: u is its product with the field's numerator."""
         field, scheme = self.field, self.scheme
         self.space.unpack(y[self._rho_part], out=self._rho_lm)
         field.evaluate(self._rho_lm, radial=scheme.reads_field)
@@ -126,10 +130,10 @@ class DensityProblem:
             self.space.unpack(y[self._radius_part], out=self._radius_lm)
             self.space.synthesis(self._radius_lm, out=self._radius)
         speed = scheme.speed(t, self._radius, field.radial, self._norm)
-        return np.multiply(field.tangent, speed, out=self._velocity)
+        return np.divide(speed, field.partition, out=self._mobility)
 
     def _growth(self, t: float) -> Floats | float:
-        """Growth r' on the grid, after `velocity` at the same time and state."""
+        """Growth r' on the grid, after `_evaluate` at the same time and state."""
         return self.scheme.growth(t, self._radius, self.field.radial, self._norm)
 
     def tendency(self, t: float, y: Floats) -> Floats:
@@ -139,15 +143,19 @@ class DensityProblem:
         field one synthesis, one gradient and one analysis more.
         """
         change = np.empty(self.size)
-        u = self.velocity(t, y)
+        mobility = self._evaluate(t, y)
+        flux = self.field.numerator
         if self.scheme.reads_radius:
             slope = self.space.gradient(self._radius_lm, out=self._slope)
-            slope *= u
-            advection = np.sum(slope, axis=0, out=self._scratch)
-            self.space.analysis(np.subtract(self._growth(t), advection, out=advection), out=self._change_lm)
+            slope *= flux
+            rate = np.sum(slope, axis=0, out=self._scratch)
+            rate *= mobility
+            np.subtract(self._growth(t), rate, out=rate)
+            self.space.analysis(rate, out=self._change_lm)
             self.space.pack(self._change_lm, out=change[self._radius_part])
-        u *= self.space.synthesis(self._rho_lm, out=self._rho)
-        self.space.divergence(u, out=self._change_lm)
+        mobility *= self.space.synthesis(self._rho_lm, out=self._rho)
+        flux *= mobility  # the field is spent
+        self.space.divergence(flux, out=self._change_lm)
         np.negative(self._change_lm, out=self._change_lm)
         if self.noise:
             self._rho_lm *= self._diffusion
@@ -180,11 +188,18 @@ class DensityProblem:
         return Stop(
             "fold",
             f"the radius field folds at t* = {time:.6g}: a token runs through the origin, and from then on one "
-            'direction holds two radii; labelled tokens (method = "lagrangian") have no such limit',
+            "direction holds two radii",
             {"fold_time": time},
         )
 
     def _unresolved(self, t: float) -> Stop | None:
+        lowest = float(np.min(self.field.partition))
+        if not lowest > 0.0:
+            return Stop(
+                "unresolved",
+                f"the density is so negative somewhere at t = {t:.6g} that ∫ e^(β x·y) ρ(y) dy = {lowest:.2g} there, "
+                "and softmax attention means nothing; raise lmax, or the degree of a projected cloud",
+            )
         checks = [("density", self._rho_lm, LARGEST_TAIL)]
         if self.scheme.reads_radius:
             checks.append(("radius field", self._radius_lm, LARGEST_RADIUS_TAIL))

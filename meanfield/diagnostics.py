@@ -92,7 +92,7 @@ def energy_rate(problem: DensityProblem, t: float, y: Floats) -> float:
         transport = 0.0
     else:
         u = problem.velocity(t, y)
-        work = np.sum(u * problem.field.tangent, axis=0) * problem.field.partition
+        work = np.sum(u * problem.field.numerator, axis=0)
         unscaled = attention.value * attention.scale
         transport = space.integrate(work * space.synthesis(problem.density_lm(y))) / unscaled
     if problem.noise == 0.0:

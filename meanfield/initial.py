@@ -13,11 +13,8 @@ To add a law, subclass `Law` with a name: it is registered by being defined, and
 from __future__ import annotations
 
 import math
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +22,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy.special import sph_harm_y
 
-from .kernels import LARGEST_BETA, eigenvalue_ratios, eigenvalues, surface_area
+from .arguments import checked_direction, checked_integer, checked_number, checked_numbers, checked_sequence
+from .kernels import LARGEST_BETA, eigenvalue_ratios, eigenvalues, poisson_moments, surface_area
 from .space import Complexes, Floats, Space
 
 LARGEST_DEGREE = 4095
@@ -123,9 +121,9 @@ class Law(ABC):
         ValueError
             If an argument is out of range, or the law is not in that dimension.
         """
-        dimension = _integer("dimension", dimension, 2)
+        dimension = checked_integer("dimension", dimension, 2)
         self._require_dimension(dimension)
-        count = None if count is None else _integer("count", count, 1)
+        count = None if count is None else checked_integer("count", count, 1)
         points = self._sample(count, generator, dimension)
         return np.asarray(points / np.linalg.norm(points, axis=-1, keepdims=True))
 
@@ -182,9 +180,9 @@ class VonMisesFisherMixture(Law):
     name = "vmf-mixture"
 
     def __post_init__(self) -> None:
-        kappas = _numbers("concentrations", self.concentrations, 0.0, LARGEST_BETA)
-        means = tuple(_direction("means", mean) for mean in _sequence("means", self.means))
-        weights = None if self.weights is None else _numbers("weights", self.weights, 0.0)
+        kappas = checked_numbers("concentrations", self.concentrations, 0.0, LARGEST_BETA)
+        means = tuple(checked_direction("means", mean) for mean in checked_sequence("means", self.means))
+        weights = None if self.weights is None else checked_numbers("weights", self.weights, 0.0)
         for key, values in (("means", means), ("weights", weights)):
             if values is not None and len(values) != len(kappas):
                 raise ValueError(f"{key}: must be {len(kappas)}, as concentrations, got {len(values)}")
@@ -252,8 +250,8 @@ class PoissonKernel(Law):
     name = "poisson"
 
     def __post_init__(self) -> None:
-        radius = _number("radius", self.radius, 0.0, 1.0, strict=True)
-        _set(self, radius=radius, axis=_direction("axis", self.axis))
+        radius = checked_number("radius", self.radius, 0.0, 1.0, strict=True)
+        _set(self, radius=radius, axis=checked_direction("axis", self.axis))
 
     @property
     def _dimension(self) -> int:  # type: ignore[override]
@@ -293,30 +291,34 @@ class Harmonics(Law):
 
     def __post_init__(self) -> None:
         entries: dict[tuple[int, int], Any] = {}
-        for given in _sequence("harmonics", self.harmonics):
-            entry = _sequence("harmonics", given)
+        for given in checked_sequence("harmonics", self.harmonics):
+            entry = checked_sequence("harmonics", given)
             if len(entry) not in (3, 4):
                 raise ValueError(f"harmonics: must be [l, m, re] or [l, m, re, im], got {list(entry)}")
-            degree, order = (_integer("harmonics", number, 0) for number in entry[:2])
+            degree, order = (checked_integer("harmonics", number, 0) for number in entry[:2])
             if not 1 <= degree <= LARGEST_DEGREE or order > degree:
                 raise ValueError(f"harmonics: must have 1 <= l <= {LARGEST_DEGREE} and m <= l, got {list(entry)}")
             if order == 0 and len(entry) == 4:
                 raise ValueError(f"harmonics: must be real for m = 0, [l, 0, re], got {list(entry)}")
             if (degree, order) in entries:
                 raise ValueError(f"harmonics: must have each (l, m) once, got ({degree}, {order}) twice")
-            entries[degree, order] = (degree, order, *_numbers("harmonics", entry[2:]))
+            entries[degree, order] = (degree, order, *checked_numbers("harmonics", entry[2:]))
         _set(self, harmonics=tuple(entries.values()))
         mean, lowest = 1.0 / surface_area(3), self._lowest_perturbation()
         if lowest < -mean * (1.0 + 1e-12):
             largest = -mean / lowest * (1.0 - 1e-5)  # rounded down
-            raise ValueError(f"harmonics: must keep the density >= 0, got a minimum of {mean + lowest:.4g}; "
-                             f"amplitudes times at most {largest:.6g} would")
+            raise ValueError(
+                f"harmonics: must keep the density >= 0, got a minimum of {mean + lowest:.4g}; "
+                f"amplitudes times at most {largest:.6g} would"
+            )
 
     @property
     def _terms(self) -> list[tuple[int, int, complex]]:
         """Degree, order, and the factor of Y_lm whose real part counts."""
-        return [(degree, order, (2.0 if order else 1.0) * complex(*amplitude))
-                for degree, order, *amplitude in self.harmonics]
+        return [
+            (degree, order, (2.0 if order else 1.0) * complex(*amplitude))
+            for degree, order, *amplitude in self.harmonics
+        ]
 
     def _perturbation(self, colatitude: Any, longitude: Any) -> Floats:
         """ρ − 1/4π; the angles broadcast."""
@@ -362,8 +364,10 @@ class Harmonics(Law):
         count, generator = _drawing(count, generator)
         mean = 1.0 / surface_area(3)
         # By the addition theorem |Y_l0|² ≤ (2l + 1)/4π, and half of it for m > 0.
-        ceiling = mean + sum(abs(factor) * math.sqrt((2 * degree + 1) * mean / (2.0 if order else 1.0))
-                             for degree, order, factor in self._terms)
+        ceiling = mean + sum(
+            abs(factor) * math.sqrt((2 * degree + 1) * mean / (2.0 if order else 1.0))
+            for degree, order, factor in self._terms
+        )
         accepted = np.empty((0, 3))
         while len(accepted) < count:
             wanted = int(1.1 * (count - len(accepted)) * ceiling / mean) + 16
@@ -413,7 +417,7 @@ class Tokens(Law):
         for array in (points, weights):
             if array is not None:
                 array.flags.writeable = False
-        degree = _integer("degree", self.degree, 1)
+        degree = checked_integer("degree", self.degree, 1)
         kept = {"variance_kept": variance_kept, "given_dimension": given_dimension}
         _set(self, points=points, weights=weights, degree=degree, **kept)
 
@@ -458,7 +462,7 @@ class ParticleCloud(Law):
 
     def __post_init__(self) -> None:
         least = {"count": 1, "seed": 0, "degree": 1}
-        _set(self, **{key: _integer(key, getattr(self, key), low) for key, low in least.items()})
+        _set(self, **{key: checked_integer(key, getattr(self, key), low) for key, low in least.items()})
 
     def _cloud(self, dimension: int) -> Floats:
         return _uniform_points(self.count, np.random.default_rng(self.seed), dimension)
@@ -492,7 +496,7 @@ class Equiangular(Law):
     has_density = False
 
     def __post_init__(self) -> None:
-        _set(self, cosine=_number("cosine", self.cosine, -1.0, 1.0, strict=True))
+        _set(self, cosine=checked_number("cosine", self.cosine, -1.0, 1.0, strict=True))
 
     def _density(self, points: Floats) -> Floats:
         raise ValueError("law: must have a density, got 'equiangular', which is for particles only")
@@ -506,12 +510,14 @@ class Equiangular(Law):
         if abs(along) < 4.0 * n * np.finfo(float).eps:
             along = 0.0
         if along < 0.0:
-            raise ValueError(f"cosine: must be >= {-1 / (n - 1):.6g} = -1/(n - 1) for n = {n} tokens, "
-                             f"got {self.cosine}")
+            raise ValueError(
+                f"cosine: must be >= {-1 / (n - 1):.6g} = -1/(n - 1) for n = {n} tokens, got {self.cosine}"
+            )
         rank = n if along > 0.0 else n - 1
         if dimension < rank:
-            raise ValueError(f"dimension: must be >= {rank} for n = {n} tokens of cosine {self.cosine}, "
-                             f"got {dimension}")
+            raise ValueError(
+                f"dimension: must be >= {rank} for n = {n} tokens of cosine {self.cosine}, got {dimension}"
+            )
         # A Householder reflection whose last column is (1, …, 1)/√n diagonalizes the Gram matrix.
         normal = np.full(n, n**-0.5)
         normal[-1] -= 1.0
@@ -544,7 +550,7 @@ class TokenFile(Law):
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path:
             raise ValueError(f"path: must be the name of a file, got {self.path!r}")
-        _set(self, degree=_integer("degree", self.degree, 1))
+        _set(self, degree=checked_integer("degree", self.degree, 1))
 
     def _density(self, points: Floats) -> Floats:
         raise self._unread
@@ -561,39 +567,6 @@ class TokenFile(Law):
 
 
 # ---- mathematics ------------------------------------------------------------------------------------------
-
-
-def poisson_moments(lmax: int, radius: float, dimension: int = 3) -> Floats:
-    r"""Moments a_l, l = 0 … ``lmax``, of the Poisson kernel with R = ``radius`` in [0, 1).
-
-    With ν = d/2 − 1 and u = (R + 1/R)/2, the decaying solution of a three-term recurrence:
-
-    .. math:: a_l = R^l\,\frac{(2\nu+1)_l}{(\nu+1)_l}\;{}_2F_1(-\nu, l; l+\nu+1; R^2), \qquad
-              l\,a_{l+1} - (2l+d-2)\,u\,a_l + (l+d-2)\,a_{l-1} = 0,
-
-    on S² the Legendre function :math:`-(1-R^2)^2/(4R^2)\,Q_l'(u)`.  Downwards, in the steps a_l/a_{l+1} − 1,
-    all terms are positive and nothing cancels.  If d ≠ 3, the work grows as 1/(1 − R).  Source: DLMF 14.10.3.
-    """
-    if radius < 1e-150:  # 1/R² would overflow, and a_1 is of the order of R
-        return np.append(1.0, np.zeros(lmax))
-    excess = (1.0 - radius) ** 2 / (2.0 * radius)  # u − 1
-    decay = -math.log(radius)
-    if dimension == 3 and lmax * decay < 1.0:
-        # Near a Dirac the way down is long; upwards, from a known a_0 − a_1, round-off has no room to grow.
-        fall = excess * ((2.0 + excess) * 2.0 * math.atanh(radius) - 1.0)
-        moments = np.ones(lmax + 1)
-        for degree in range(1, lmax + 1):
-            moments[degree] = moments[degree - 1] - fall
-            fall = ((degree + 1) * fall - (2 * degree + 1) * excess * moments[degree]) / degree
-        return moments
-    steps = np.zeros(lmax + 1)
-    step = (1.0 - radius) / radius  # its limit at high degrees
-    for degree in range(lmax + math.ceil(20.0 / decay), 0, -1):
-        step = degree * step / (1.0 + step) + (2 * degree + dimension - 2) * excess
-        step /= degree + dimension - 2
-        if degree <= lmax:
-            steps[degree] = step
-    return np.asarray(np.cumprod(1.0 / (1.0 + steps)))
 
 
 def principal_projection(tokens: ArrayLike, dimension: int = 3) -> tuple[Floats, float]:
@@ -641,8 +614,9 @@ def principal_projection(tokens: ArrayLike, dimension: int = 3) -> tuple[Floats,
     points = np.pad(unit @ axes.T, ((0, 0), (0, dimension - len(axes))))
     lengths = np.linalg.norm(points, axis=1)
     if lengths.min() < 1e-12:
-        raise ValueError(f"points: must not be orthogonal to the {dimension} principal directions, "
-                         f"row {lengths.argmin()} is")
+        raise ValueError(
+            f"points: must not be orthogonal to the {dimension} principal directions, row {lengths.argmin()} is"
+        )
     return points / lengths[:, None], min(float(np.mean(lengths**2)), 1.0)
 
 
@@ -693,46 +667,7 @@ def _von_mises_fisher_drop(kappas: Floats, generator: Generator, dimension: int)
     return np.minimum(drops, 2.0)
 
 
-# ---- what is allowed --------------------------------------------------------------------------------------
-
-
-def _number(
-    key: str, value: Any, low: float = -math.inf, high: float = math.inf, strict: bool = False
-) -> float:
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    if not real or not abs(value) <= sys.float_info.max:
-        raise ValueError(f"{key}: must be a finite number, got {value!r}")
-    if value < low:
-        raise ValueError(f"{key}: must be >= {low:g}, got {value}")
-    if value > high or (strict and value == high):
-        raise ValueError(f"{key}: must be {'<' if strict else '<='} {high:g}, got {value}")
-    return float(value)
-
-
-def _integer(key: str, value: Any, low: int) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < low:
-        raise ValueError(f"{key}: must be an integer >= {low}, got {value!r}")
-    return int(value)
-
-
-def _sequence(key: str, values: Any) -> tuple[Any, ...]:
-    listed = isinstance(values, Iterable) and not isinstance(values, str | bytes | dict)
-    if not listed or not (frozen := tuple(values)):
-        raise ValueError(f"{key}: must be a list that is not empty, got {values!r}")
-    return frozen
-
-
-def _numbers(key: str, values: Any, low: float = -math.inf, high: float = math.inf) -> tuple[float, ...]:
-    return tuple(_number(key, value, low, high) for value in _sequence(key, values))
-
-
-def _direction(key: str, vector: Any) -> tuple[float, ...]:
-    numbers = _numbers(key, vector)
-    if len(numbers) < 2 or not any(numbers):
-        raise ValueError(f"{key}: must be a non-zero vector of length >= 2, got {list(numbers)}")
-    return numbers
+# ---- arguments -------------------------------------------------------------------------------------------
 
 
 def _unit(vector: tuple[float, ...]) -> Floats:
@@ -743,11 +678,11 @@ def _unit(vector: tuple[float, ...]) -> Floats:
 def _token_weights(weights: ArrayLike, count: int) -> Floats | None:
     array = np.asarray(weights)
     if array.dtype.kind not in "iuf" or array.shape != (count,):
-        raise ValueError(f"weights: must be {count} real numbers, one for each token, "
-                         f"got {array.dtype} {array.shape}")
+        raise ValueError(f"weights: must be {count} real numbers, one for each token, got {array.dtype} {array.shape}")
     if not (np.isfinite(array).all() and array.min() >= 0 and array.max() > 0):
-        raise ValueError("weights: must be finite, >= 0 and not all zero, got values from "
-                         f"{array.min():g} to {array.max():g}")
+        raise ValueError(
+            f"weights: must be finite, >= 0 and not all zero, got values from {array.min():g} to {array.max():g}"
+        )
     scaled = array / array.max()
     return None if array.min() == array.max() else np.asarray(scaled / scaled.sum())
 

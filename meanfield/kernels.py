@@ -1,4 +1,4 @@
-r"""Funk–Hecke eigenvalues of the attention kernel :math:`e^{\beta x\cdot y}` on :math:`S^{d-1}`.
+r"""Funk–Hecke eigenvalues of zonal kernels on :math:`S^{d-1}`: attention’s :math:`e^{\beta x\cdot y}`, and Poisson’s.
 
 Convolution with a zonal kernel multiplies every spherical harmonic of degree l by one number,
 
@@ -29,7 +29,7 @@ LARGEST_BETA = 1e8
 
 
 def surface_area(dimension: int) -> float:
-    r"""Area :math:`2\pi^{d/2}/\Gamma(d/2)` of the unit sphere in ``dimension`` d ≥ 2, to the last bit at d = 2 and 3."""
+    r"""Area :math:`2\pi^{d/2}/\Gamma(d/2)` of the unit sphere in ``dimension`` d ≥ 2."""
     area = (2.0 if dimension % 2 == 0 else 4.0) * math.pi
     for lower in range(2 + dimension % 2, dimension, 2):
         area *= 2.0 * math.pi / lower
@@ -59,6 +59,7 @@ def eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
         If an argument is out of range.
     """
     zeroth, steps = _continued_fraction(lmax, beta, dimension)
+    _require_positive(zeroth, beta, dimension)
     return zeroth * np.concatenate(([1.0], np.cumprod(beta * steps[:lmax])))
 
 
@@ -69,6 +70,7 @@ def gradient_eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
     Arguments, shape and errors are those of `eigenvalues`.
     """
     zeroth, steps = _continued_fraction(lmax, beta, dimension)
+    _require_positive(zeroth, beta, dimension)
     quotients = np.zeros(lmax + 1)
     if lmax >= 1:
         quotients[1:] = zeroth * steps[0] * np.concatenate(([1.0], np.cumprod(beta * steps[1:lmax])))
@@ -100,11 +102,46 @@ def band_limit(beta: float, tolerance: float = 1e-16, dimension: int = 3) -> int
         raise ValueError(f"tolerance must lie in (0, 1), got {tolerance}")
     lmax = 16
     while True:
-        values = np.abs(eigenvalues(lmax, beta, dimension))
-        values = np.maximum(values, np.abs(gradient_eigenvalues(lmax, beta, dimension))) / values[0]
+        _, steps = _continued_fraction(lmax, beta, dimension)
+        gradients = np.cumprod(np.concatenate((steps[:1], abs(beta) * steps[1:lmax])))  # |Λ_l/β|/Λ_0, l ≥ 1
+        values = gradients * max(1.0, abs(beta))
         if values[-1] < tolerance:
-            return max(1, int(np.flatnonzero(values >= tolerance)[-1]))
+            above = np.flatnonzero(values >= tolerance)
+            return 1 + int(above[-1]) if above.size else 1
         lmax *= 2
+
+
+def poisson_moments(lmax: int, radius: float, dimension: int = 3) -> Floats:
+    r"""Moments a_l, l = 0 … ``lmax``, of the Poisson kernel with R = ``radius`` in [0, 1).
+
+    With ν = d/2 − 1 and u = (R + 1/R)/2, the decaying solution of a three-term recurrence:
+
+    .. math:: a_l = R^l\,\frac{(2\nu+1)_l}{(\nu+1)_l}\;{}_2F_1(-\nu, l; l+\nu+1; R^2), \qquad
+              l\,a_{l+1} - (2l+d-2)\,u\,a_l + (l+d-2)\,a_{l-1} = 0,
+
+    on S² the Legendre function :math:`-(1-R^2)^2/(4R^2)\,Q_l'(u)`.  Downwards, in the steps a_l/a_{l+1} − 1,
+    all terms are positive and nothing cancels.  If d ≠ 3, the work grows as 1/(1 − R).  Source: DLMF 14.10.3.
+    """
+    if radius < 1e-150:  # 1/R² would overflow, and a_1 is of the order of R
+        return np.append(1.0, np.zeros(lmax))
+    excess = (1.0 - radius) ** 2 / (2.0 * radius)  # u − 1
+    decay = -math.log(radius)
+    if dimension == 3 and lmax * decay < 1.0:
+        # Near a Dirac the way down is long; upwards, from a known a_0 − a_1, round-off has no room to grow.
+        fall = excess * ((2.0 + excess) * 2.0 * math.atanh(radius) - 1.0)
+        moments = np.ones(lmax + 1)
+        for degree in range(1, lmax + 1):
+            moments[degree] = moments[degree - 1] - fall
+            fall = ((degree + 1) * fall - (2 * degree + 1) * excess * moments[degree]) / degree
+        return moments
+    steps = np.zeros(lmax + 1)
+    step = (1.0 - radius) / radius  # its limit at high degrees
+    for degree in range(lmax + math.ceil(20.0 / decay), 0, -1):
+        step = degree * step / (1.0 + step) + (2 * degree + dimension - 2) * excess
+        step /= degree + dimension - 2
+        if degree <= lmax:
+            steps[degree] = step
+    return np.asarray(np.cumprod(1.0 / (1.0 + steps)))
 
 
 @lru_cache(maxsize=64)
@@ -135,6 +172,14 @@ def _continued_fraction(lmax: int, beta: float, dimension: int) -> tuple[float, 
     steps = steps[offset : offset + lmax + 1]
     steps.flags.writeable = False
     return surface_area(dimension) * zeroth, steps
+
+
+def _require_positive(zeroth: float, beta: float, dimension: int) -> None:
+    if zeroth == 0.0:
+        raise ValueError(
+            f"the eigenvalues of beta = {beta:g} in dimension {dimension} are below the smallest float; "
+            "their ratios are available"
+        )
 
 
 def _scaled_mean_kernel(size: float, base: float) -> float:

@@ -22,6 +22,8 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import checked_number
+
 Values: TypeAlias = float | NDArray[np.float64]
 """A number for all tokens, or one per token or grid point."""
 
@@ -88,6 +90,13 @@ class Scheme(ABC):
         along = r * self.speed(t, r, radial, norm)
         return along, self.growth(t, r, radial, norm) - along * radial
 
+    def layer(self, t: float, step: float, r: Values, radial: Values, norm: Values) -> tuple[Values, bool]:
+        """Coefficient c of one discrete layer of depth ``step``, and whether the layer normalizes its output.
+
+        x ← r N(θ + c A) if it does, with N(x) = x/|x|, else x ← x + c A.  For step → 0 layers become the flow.
+        """
+        return step * self.speed(t, r, radial, norm), True
+
 
 @dataclass(frozen=True)
 class ResidualScheme(Scheme):
@@ -110,6 +119,9 @@ class ResidualScheme(Scheme):
 
     def displacement(self, t: float, r: Values, radial: Values, norm: Values) -> tuple[Values, Values]:
         return self.gain(t, norm), 0.0
+
+    def layer(self, t: float, step: float, r: Values, radial: Values, norm: Values) -> tuple[Values, bool]:
+        return step * self.gain(t, norm), False
 
 
 @dataclass(frozen=True)
@@ -151,7 +163,7 @@ class MixLN(Scheme):
     summary = "Post-LN up to the switch time τ, then Pre-LN"
 
     def __post_init__(self) -> None:
-        _require_number("switch_time", self.switch_time, at_least=0.0)
+        checked_number("switch_time", self.switch_time, low=0.0)
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -165,6 +177,10 @@ class MixLN(Scheme):
 
     def displacement(self, t: float, r: Values, radial: Values, norm: Values) -> tuple[Values, Values]:
         return (r, -r * radial) if t <= self.switch_time else (1.0, 0.0)
+
+    def layer(self, t: float, step: float, r: Values, radial: Values, norm: Values) -> tuple[Values, bool]:
+        # A layer spans [t, t + step]: its middle tells on which side of the switch it lies, whatever the rounding.
+        return step, t + 0.5 * step < self.switch_time
 
 
 @dataclass(frozen=True)
@@ -198,13 +214,13 @@ class NGPT(Scheme):
             if len(self.rate) < 1 or any(not isinstance(row, tuple) or len(row) != 2 for row in self.rate):
                 raise ValueError("rate: must be a number or a list of pairs [t, α]")
             for time, value in self.rate:
-                _require_number("rate", time, at_least=0.0)
-                _require_number("rate", value, at_least=0.0)
+                checked_number("rate", time, low=0.0)
+                checked_number("rate", value, low=0.0)
             times = [time for time, _ in self.rate]
             if any(later <= earlier for earlier, later in pairwise(times)):
                 raise ValueError(f"rate: times must increase strictly, got {times}")
         else:
-            _require_number("rate", self.rate, at_least=0.0)
+            checked_number("rate", self.rate, low=0.0)
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -256,9 +272,3 @@ def make_scheme(name: str, **parameters: Any) -> Scheme:
     if isabstract(kind):
         raise ValueError(f"scheme: {name!r} does not define its speed")
     return kind(**parameters)
-
-
-def _require_number(key: str, value: object, at_least: float) -> None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not ok or value < at_least:  # type: ignore[operator]
-        raise ValueError(f"{key}: must be a finite number >= {at_least:g}, got {value!r}")

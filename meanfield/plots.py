@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 import matplotlib.style
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import FuncNorm, Normalize
 from matplotlib.figure import Figure, FigureBase
@@ -335,7 +336,7 @@ def _paint(figure: FigureBase, painted: Mapping[GeoAxes, xr.DataArray], block: A
     lowest = min(float(snapshot.min()) for snapshot in painted.values())
     norm = _norm(lowest, max(float(snapshot.max()) for snapshot in painted.values()), field)
     bottom = norm.vmin or 0.0
-    if field == "density" and lowest < -1e-9 * _UNIFORM:
+    if field == "density" and lowest < -1e-3 * _UNIFORM:
         label += "\nρ < 0 clipped"
     for axis, snapshot in painted.items():
         # The projection fills its axes, so a picture of the map is an image in axes coordinates.
@@ -427,13 +428,8 @@ def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Seq
                 style = {"color": style["color"], "zorder": 4.0, "markeredgecolor": "white", "markersize": 10.0}
                 axis.plot([times[-1]] * len(curves), [values[-1] for values in curves], "X", **style)
                 axis.axvline(times[-1], color=style["color"], linestyle=":", linewidth=1.2, zorder=1.9)
-        if panel == "spectral tail" and any(np.any(np.asarray(line.get_ydata()) > 0.0) for line in axis.lines):
-            axis.set_yscale("log", nonpositive="mask")
-            axis.yaxis.set_minor_formatter(NullFormatter())
-            low, high = np.log10(axis.get_ylim())
-            high = min(np.ceil(high), 0.0)
-            # A tail below the square of round-off, about 1e-33, is zero: an exact start must not squeeze the rest.
-            axis.set_ylim(10.0 ** max(np.floor(low), min(-34.0, high - 1.0)), 10.0**high)
+        if panel == "spectral tail":
+            _scale_tails(axis, np.concatenate([v for dataset in datasets for v in _curves(dataset, panel)]))
     if all(dataset.sizes["time"] == 1 for dataset in datasets):
         axes[0].set_xlim(_times(datasets[0])[0] - 1.0, _times(datasets[-1])[0] + 1.0)
     for axis in axes[len(panels) :]:
@@ -441,6 +437,16 @@ def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Seq
     for axis in axes[max(0, len(panels) - columns) : len(panels)]:
         axis.set_xlabel("time t")
         axis.tick_params(labelbottom=True)
+
+
+def _scale_tails(axis: Axes, tails: NDArray[np.float64]) -> None:
+    """Whole decades; a tail below the square of round-off is zero and must not squeeze the rest."""
+    positive = tails[tails > 0.0]
+    if len(positive):
+        axis.set_yscale("log", nonpositive="mask")
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        low, high = np.log10(np.clip([positive.min(), positive.max()], 1e-34, 1.0))
+        axis.set_ylim(10.0 ** np.floor(low), 10.0 ** max(np.ceil(high), np.floor(low) + 1.0))
 
 
 def _line(number: int) -> dict[str, Any]:

@@ -62,7 +62,13 @@ def prepare(case: Case) -> Continuum:
         radius_lm[0] = case.normalization.initial_radius * math.sqrt(surface_area(space.dimension))
     state = problem.pack(rho_lm, radius_lm if scheme.reads_radius else None)
     with np.errstate(all="ignore"):
-        if not np.isfinite(problem.tendency(0.0, state)).all():
+        sound = np.isfinite(problem.tendency(0.0, state)).all()
+        if not problem.field.partition.min() > 0.0:
+            raise ValueError(
+                "initial: the density is so negative somewhere that ∫ e^(β x·y) ρ(y) dy <= 0, and softmax attention "
+                "means nothing there; project the tokens on more degrees (initial.degree), or lower beta"
+            )
+        if not sound:
             raise ValueError(
                 f"initial: {scheme.name} divides by ‖A‖, which vanishes somewhere for this initial density and "
                 f"beta = {case.attention.beta:g}"

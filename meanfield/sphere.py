@@ -31,6 +31,8 @@ Array = TypeVar("Array", bound=NDArray[Any])
 
 SMALLEST_NLAT = 32
 """SHTns's vectorized transforms end the process below 32 latitudes on processors with wide registers."""
+ALIGNMENT = 16
+"""Bytes: SHTns ends the process on a spectrum that lies elsewhere, as a slice may; new arrays of NumPy never do."""
 LARGEST_LMAX = 4095
 SCATTERED_TOLERANCE = 1e-14
 """Accuracy asked of the non-uniform transforms (relative, in the maximum norm)."""
@@ -210,9 +212,9 @@ class Sphere:
         return float(np.sum(self.weights * f))
 
     def components(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Label the connected components of a set of grid points, across the date line and over the poles.
+        """Label the connected components of grid points, across the date line and over the poles.
 
-        The grid may be thinned.  Returns labels of its shape, 0 outside the set; a component's label is one number, not consecutive.
+        The grid may be thinned.  Returns labels of its shape, 0 outside the set; labels need not be consecutive.
         """
         # One row more at each pole, in which any point of the first or last row meets all others.
         poles = [np.full((1, mask.shape[1]), mask[row].any()) for row in (0, -1)]
@@ -310,46 +312,91 @@ class Sphere:
 
     def values_at(self, f_lm: Complexes, points: Floats) -> Floats:
         """Values of a spectrum at unit vectors (…, 3); result (…)."""
-        location, shape = _location(points)
-        if location.shape[0] == 0:
-            return np.empty(shape)
-        values = ducc0.sht.synthesis_general(
-            alm=_checked(f_lm, self.spectral_shape, np.complex128)[None], spin=0, loc=location, **self._scattered
-        )
-        return np.asarray(values[0]).reshape(shape)
+        return self.scattered(points).values(f_lm)
 
     def gradient_at(self, f_lm: Complexes, points: Floats) -> Floats:
         """Surface gradient of a spectrum at unit vectors (…, 3), as tangent vectors of R³; result (…, 3)."""
-        location, shape = _location(points)
-        if location.shape[0] == 0:
-            return np.empty((*shape, 3))
-        scaled = np.sqrt(-self.laplacian_eigenvalues) * _checked(f_lm, self.spectral_shape, np.complex128)
-        south, east = ducc0.sht.synthesis_general(
-            alm=scaled[None], spin=1, loc=location, mode="GRAD_ONLY", **self._scattered
-        )
-        cos_lat, sin_lat = np.sin(location[:, 0]), np.cos(location[:, 0])
-        cos_lon, sin_lon = np.cos(location[:, 1]), np.sin(location[:, 1])
-        vectors = np.stack(
-            [south * sin_lat * cos_lon - east * sin_lon, south * sin_lat * sin_lon + east * cos_lon, -south * cos_lat],
-            axis=-1,
-        )
-        return vectors.reshape((*shape, 3))
+        return self.scattered(points).gradient(f_lm)
 
     def point_masses(self, points: Floats, weights: Floats) -> Complexes:
         """Spectrum Σ_i w_i conj(Y_lm(x_i)) of weighted Diracs at unit vectors (N, 3)."""
-        location, _ = _location(points)
-        weights = np.ascontiguousarray(np.broadcast_to(np.asarray(weights, float), location.shape[:1]))
-        if location.shape[0] == 0:
-            return np.zeros(self.spectral_shape, dtype=np.complex128)
-        spectrum: Complexes = ducc0.sht.adjoint_synthesis_general(
-            map=weights[None], spin=0, loc=location, **self._scattered
-        )[0]
-        spectrum[: self.lmax + 1].imag = 0.0  # Y_l0 is real, to the last bit
+        return self.scattered(points).masses(weights)
+
+    def scattered(self, points: Floats) -> ScatteredPoints:
+        """Transforms between spectra and unit vectors (…, 3) off the grid, whose angles are computed once."""
+        return ScatteredPoints(self, points)
+
+
+class ScatteredPoints:
+    """Non-uniform transforms between the spectra of a sphere and fixed points; made by `Sphere.scattered`.
+
+    ducc0 chooses its interpolation by the number of threads: results of one and of two agree to round-off only.
+    """
+
+    def __init__(self, sphere: Sphere, points: Floats) -> None:
+        points = np.asarray(points, dtype=np.float64)
+        if points.shape[-1:] != (3,):
+            raise ValueError(f"points must have shape (…, 3), got {points.shape}")
+        if not np.isfinite(points).all():
+            raise ValueError("points must be finite")
+        self.shape = points.shape[:-1]
+        self._sphere = sphere
+        self._components = np.ascontiguousarray(points.reshape(-1, 3).T)  # contiguous: arctan2 is vectorized
+        x, y, z = self._components
+        self._cos_lat = np.sqrt(x * x + y * y)
+        # Colatitude and longitude by arctan2: no loss near the poles.
+        self._location = np.empty((len(x), 2))
+        self._location[:, 0] = np.arctan2(self._cos_lat, z)
+        longitude = np.arctan2(y, x)
+        self._location[:, 1] = longitude + (2.0 * math.pi) * (longitude < 0.0)
+        self._options = {
+            "loc": self._location,
+            "lmax": sphere.lmax,
+            "mmax": sphere.lmax,
+            "epsilon": SCATTERED_TOLERANCE,
+            "nthreads": sphere.threads,
+        }
+
+    def masses(self, weights: Any) -> Complexes:
+        """Spectrum Σ_i w_i conj(Y_lm(x_i)); the weights have the shape of the points, or are one number."""
+        values = np.ascontiguousarray(np.broadcast_to(np.asarray(weights, float), self.shape)).reshape(1, -1)
+        if values.size == 0:
+            return np.zeros(self._sphere.spectral_shape, dtype=np.complex128)
+        spectrum: Complexes = ducc0.sht.adjoint_synthesis_general(map=values, spin=0, **self._options)[0]
+        spectrum[: self._sphere.lmax + 1].imag = 0.0  # Y_l0 is real, to the last bit
         return spectrum
 
-    @property
-    def _scattered(self) -> dict[str, Any]:
-        return {"lmax": self.lmax, "mmax": self.lmax, "epsilon": SCATTERED_TOLERANCE, "nthreads": self.threads}
+    def values(self, f_lm: Complexes) -> Floats:
+        """Values of a spectrum."""
+        f_lm = _checked(f_lm, self._sphere.spectral_shape, np.complex128)
+        if len(self._location) == 0:
+            return np.empty(self.shape)
+        values = ducc0.sht.synthesis_general(alm=f_lm[None], spin=0, **self._options)
+        return np.asarray(values[0]).reshape(self.shape)
+
+    def gradient(self, f_lm: Complexes) -> Floats:
+        """Surface gradient of a spectrum as tangent vectors of R³, shape (…, 3)."""
+        f_lm = _checked(f_lm, self._sphere.spectral_shape, np.complex128)
+        if len(self._location) == 0:
+            return np.empty((*self.shape, 3))
+        south, east = ducc0.sht.synthesis_general(alm=f_lm[None], spin=1, mode="DERIV1", **self._options)
+        cos_lon, sin_lon = self._directions
+        vectors = np.empty((len(south), 3))
+        vectors[:, 2] = -south * self._cos_lat
+        south *= self._components[2]
+        vectors[:, 0] = south * cos_lon - east * sin_lon
+        vectors[:, 1] = south * sin_lon + east * cos_lon
+        return vectors.reshape((*self.shape, 3))
+
+    @cached_property
+    def _directions(self) -> tuple[Floats, Floats]:
+        """Cosine and sine of the longitudes, which are 0 at the poles."""
+        x, y, _ = self._components
+        away = self._cos_lat > 0.0
+        return (
+            np.divide(x, self._cos_lat, out=np.ones_like(x), where=away),
+            np.divide(y, self._cos_lat, out=np.zeros_like(y), where=away),
+        )
 
 
 @lru_cache(maxsize=32)
@@ -392,36 +439,30 @@ def _smooth(number: int) -> bool:
     return number == 1
 
 
-def _location(points: Floats) -> tuple[Floats, tuple[int, ...]]:
-    """Colatitude and longitude (radians) for ducc0, by atan2: no loss near the poles."""
-    points = np.asarray(points, dtype=np.float64)
-    if points.shape[-1:] != (3,):
-        raise ValueError(f"points must have shape (…, 3), got {points.shape}")
-    if not np.isfinite(points).all():
-        raise ValueError("points must be finite")
-    x, y, z = points.reshape(-1, 3).T
-    longitude = np.arctan2(y, x)
-    longitude[longitude < 0.0] += 2.0 * math.pi
-    return np.stack([np.arctan2(np.hypot(x, y), z), longitude], axis=-1), points.shape[:-1]
-
-
 def _checked(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A C-contiguous array of the right type: the C library reads any buffer as if it were one."""
+    """A C-contiguous, aligned array of the right type: the C library takes any buffer for one."""
     if array.shape != shape:
         raise ValueError(f"expected an array of shape {shape}, got {array.shape}")
     if array.dtype != dtype:
         if array.dtype.kind == "c" and np.dtype(dtype).kind == "f":
             raise ValueError("expected a real field, got a complex one")
         array = array.astype(dtype)
-    return np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array)
+    return array if _aligned(array) else array.copy()
+
+
+def _aligned(array: Any) -> bool:
+    return array.base is None or array.ctypes.data % ALIGNMENT == 0  # an array of its own is, and asking is slow
 
 
 def _output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array, or the caller's own if the C library may write into it."""
     if out is None:
         return np.empty(shape, dtype)
-    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
-        raise ValueError(f"out must be a C-contiguous {np.dtype(dtype)} array of shape {shape}")
+    if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous or not _aligned(out):
+        raise ValueError(
+            f"out must be a C-contiguous {np.dtype(dtype)} array of shape {shape}, aligned to {ALIGNMENT} bytes"
+        )
     return out
 
 

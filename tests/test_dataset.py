@@ -31,7 +31,11 @@ def test_file_and_memory_hold_the_same(small: meanfield.Case, tmp_path: Path) ->
     with meanfield.solve(small, output=tmp_path / "run.nc") as on_disk:
         assert set(in_memory.variables) == set(on_disk.variables)
         for name in in_memory.variables:
-            np.testing.assert_array_equal(in_memory[name], on_disk[name])
+            if in_memory[name].dtype.kind == "f":
+                # Two runs in one process agree to round-off.
+                np.testing.assert_allclose(in_memory[name], on_disk[name], rtol=1e-9, atol=1e-14)
+            else:
+                np.testing.assert_array_equal(in_memory[name], on_disk[name])
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
 
 
@@ -49,7 +53,16 @@ def test_names_dimensions_and_units(small: meanfield.Case) -> None:
         "degree": ("lm",),
         "order": ("lm",),
     }
-    scalars = "order_parameter energy energy_rate entropy mass spectral_tail density_min clusters".split()
+    scalars = [
+        "order_parameter",
+        "energy",
+        "energy_rate",
+        "entropy",
+        "mass",
+        "spectral_tail",
+        "density_min",
+        "clusters",
+    ]
     for name, expected in {**dimensions, **dict.fromkeys(scalars, ("time",))}.items():
         assert run[name].dims == expected, name
     assert {"degree", "order"} <= set(run["density_lm"].coords)
@@ -182,7 +195,7 @@ def test_a_killed_run_leaves_a_readable_file(three_bumps: MakeCase, tmp_path: Pa
     with open_run(path) as run, meanfield.solve(case) as whole:
         assert run.attrs["status"] == "running"
         np.testing.assert_array_equal(run["time"], whole["time"][:8])
-        np.testing.assert_array_equal(run["density_lm"], whole["density_lm"][:8])
+        np.testing.assert_allclose(run["density_lm"], whole["density_lm"][:8], atol=1e-14)  # round-off
 
 
 def test_a_record_without_its_time_does_not_count(tmp_path: Path) -> None:

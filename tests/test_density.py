@@ -19,12 +19,11 @@ from meanfield.normalization import Scheme, make_scheme
 from meanfield.run import prepare
 from meanfield.sphere import Sphere, resize
 
-from . import oracles
+from . import measurements, oracles
 from .conftest import MakeCase
 from .test_attention import three_bumps as bumps_lm
-from .test_sphere import random_points, random_spectrum
+from .test_sphere import random_spectrum
 
-PUBLISHED = ("post-ln", "pre-ln", "mix-ln", "peri-ln", "ngpt", "sqrt-scaling", "ln-scaling")
 TIGHT = {"solver.rtol": 1e-12, "solver.atol": 1e-12}
 
 
@@ -40,7 +39,7 @@ def smooth_radius(points: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "unnormalized"])
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", measurements.SCHEME_NAMES)
 def test_tendency_agrees_with_dense_quadrature(name: str, kernel: str) -> None:
     space, scheme, t = Sphere(23), scheme_named(name), 1.5
     rho_lm = np.where(space.degree > 6, 0, bumps_lm(space))  # every product below is resolved
@@ -85,21 +84,10 @@ def test_zonal_start_stays_zonal_and_mass_is_exact(three_bumps: MakeCase) -> Non
 
 
 @pytest.mark.parametrize("name", ["post-ln", "peri-ln", "pre-ln"])
-def test_rotation_commutes_with_the_run(three_bumps: MakeCase, name: str) -> None:
-    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
-    rotation *= np.sign(np.linalg.det(rotation))
-    plain = three_bumps(TIGHT, scheme=name)
-    means = (np.array(plain.initial.means) @ rotation.T).tolist()
-    runs = [meanfield.solve(case) for case in (plain, three_bumps({**TIGHT, "initial.means": means}, scheme=name))]
-    space, points = Sphere(31), random_points(200)
-    values = [
-        space.values_at(complex_spectrum(run["density_lm"])[-1], where)
-        for run, where in zip(runs, (points, points @ rotation.T), strict=True)
-    ]
-    # Time stepping at 1e-12; the truncation at lmax commutes with rotations.
-    np.testing.assert_allclose(values[0], values[1], atol=1e-10)
-    for run in runs:
-        assert np.abs(run["mass"] - 1).max() < 1e-14
+def test_rotation_commutes_with_the_run(name: str) -> None:
+    difference, loss = measurements.rotation_error(name)
+    assert difference < 1e-10  # time stepping at 1e-12; the truncation at lmax commutes with rotations
+    assert loss < 1e-14
 
 
 # ---- exact solutions -----------------------------------------------------------------------------
@@ -109,82 +97,30 @@ def test_rotation_commutes_with_the_run(three_bumps: MakeCase, name: str) -> Non
     ("name", "beta"),
     [
         (name, beta)
-        for name in PUBLISHED
+        for name in measurements.SCHEME_NAMES
         for beta in (0.0, 1.0, 4.0, 9.0, -2.0)
         if beta != 0.0 or name not in ("peri-ln", "ngpt")  # at β = 0 the uniform density has no field to divide by
     ],
 )
 def test_small_perturbations_grow_at_the_known_rates(name: str, beta: float) -> None:
-    scale, lmax, final = 1e-8, 21, 0.6
-    modes = [[l, min(l, 2), scale / (1 + l)] for l in range(1, 7)]
-    tables = {
-        "attention": {"beta": beta},
-        "normalization": {"scheme": name, "initial_radius": 0.8, **({"switch_time": 0.4} if name == "mix-ln" else {})},
-        "initial": {"law": "harmonics", "harmonics": modes},
-        "time": {"final": final, "snapshots": 2},
-        "solver": {"lmax": lmax, "rtol": 1e-12, "atol": 1e-15},
-    }
-    run = meanfield.solve(Case.from_dict(tables))
-    spectrum = complex_spectrum(run["density_lm"])
-    degree, order = run["degree"].values, run["order"].values
-    radial = float(oracles.eigenvalue(1, beta) / oracles.eigenvalue(0, beta)) if beta else 0.0
-    for l, m, amplitude in modes:
-        at = (degree == l) & (order == m)
-        ratio = float(oracles.eigenvalue(l, beta) / oracles.eigenvalue(0, beta)) if beta else 0.0
-        rate = l * (l + 1) * (ratio / beta if beta else (1 / 3 if l == 1 else 0.0))
-        expected = oracles.growth_factor(name, np.array([rate]), radial, final, 0.8, switch_time=0.4)[0]
-        growth = (spectrum[-1, at] / amplitude).item()
-        # Nonlinear terms are of the relative size of the perturbation over the radius; stepping 1e-7.
-        assert growth.real == pytest.approx(expected, rel=1e-5)
-        assert abs(growth.imag) < 1e-5
+    # Nonlinear terms are of the size of the perturbation, 1e-8, over the radius; time stepping 1e-7.
+    assert measurements.growth_error(name, beta) < 1e-5
 
 
 @pytest.mark.parametrize(("name", "final"), [("post-ln", 0.8), ("ngpt", 0.4), ("sqrt-scaling", 0.9)])
 def test_poisson_kernel_keeps_its_form_at_beta_zero(name: str, final: float) -> None:
-    axis = np.array([0.3, -0.4, 0.5])
-    tables = {
-        "attention": {"beta": 0.0},
-        "normalization": {"scheme": name},
-        "initial": {"law": "poisson", "radius": 0.3, "axis": axis.tolist()},
-        "time": {"final": final, "snapshots": 3},
-        "solver": {"rtol": 1e-12, "atol": 1e-12},
-    }
-    run = meanfield.solve(Case.from_dict(tables))
-    radii = oracles.poisson_radius(run["time"].values, 0.3, name)
-    points = random_points(300)
-    space = Sphere(63)
-    for spectrum, radius in zip(complex_spectrum(run["density_lm"]), radii, strict=True):
-        exact = oracles.poisson_kernel(points, radius, axis / np.linalg.norm(axis)) / (4 * math.pi)
-        np.testing.assert_allclose(space.values_at(spectrum, points), exact, rtol=1e-8)
-    means = [oracles.poisson_mean(radius) for radius in radii]
-    np.testing.assert_allclose(run["order_parameter"], means, rtol=1e-10)  # time stepping
+    assert measurements.poisson_error(name, final) < 1e-8  # truncation: R^63 at R < 0.6
 
 
-REFERENCES = {
-    "post-ln": 0.0796324607,
-    "ngpt": 0.0941216806,
-    "peri-ln": 0.0662660425,
-    "pre-ln": 0.0619074218,
-    "mix-ln": 0.0734525601,
-}
+@pytest.mark.parametrize("name", measurements.PUBLISHED_MEANS)
+def test_three_bumps_reach_the_published_mean(name: str) -> None:
+    error, evaluations = measurements.published_mean_error(name, lmax=47)
+    assert error < 1e-9  # time stepping, and the ten digits that are published
+    assert evaluations <= 200
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_three_bumps_reach_the_published_mean(three_bumps: MakeCase, name: str) -> None:
-    """PHYSICS §5, against labelled tokens: an independent method."""
-    run = meanfield.solve(three_bumps({"solver.lmax": 47}, scheme=name))
-    assert float(run["moment1"].sel(axis="z")[-1]) == pytest.approx(REFERENCES[name], abs=1e-9)
-    assert run.attrs["status"] == "completed"
-    assert run.attrs["tendency_evaluations"] <= 200
-
-
-def test_sqrt_scaling_is_post_ln_at_another_time(three_bumps: MakeCase) -> None:
-    times = [0.5, 1.0, 2.0]
-    scaled = meanfield.solve(three_bumps({"time.snapshots": times}, scheme="sqrt-scaling"))
-    other = [2 * (math.sqrt(t + 1) - 1) for t in times]
-    post = meanfield.solve(three_bumps({"time.final": other[-1], "time.snapshots": other}))
-    np.testing.assert_allclose(scaled["moment1"], post["moment1"], atol=1e-9)  # time stepping at 1e-9
-    np.testing.assert_allclose(scaled["energy"], post["energy"], atol=1e-9)
+def test_sqrt_scaling_is_post_ln_at_another_time() -> None:
+    assert measurements.time_change_error() < 1e-9  # time stepping at 1e-9
 
 
 def test_switching_mix_ln_is_one_run_after_another(three_bumps: MakeCase) -> None:
@@ -198,15 +134,8 @@ def test_switching_mix_ln_is_one_run_after_another(three_bumps: MakeCase) -> Non
     np.testing.assert_array_equal(problem.tendency(math.nextafter(1.0, 2.0), y), pre.tendency(0.0, y))
 
 
-def test_error_falls_exponentially_with_lmax(three_bumps: MakeCase) -> None:
-    points = random_points(500)
-
-    def density(lmax: int) -> np.ndarray:
-        run = meanfield.solve(three_bumps({**TIGHT, "solver.lmax": lmax, "time.snapshots": 2}))
-        return Sphere(lmax).values_at(complex_spectrum(run["density_lm"])[-1], points)
-
-    fine = density(63)
-    errors = np.array([np.abs(density(lmax) - fine).max() for lmax in (11, 15, 19, 23)])
+def test_error_falls_exponentially_with_lmax() -> None:
+    errors = np.array(measurements.truncation_errors((11, 15, 19, 23), reference=63))
     # Truncation: coefficients fall by about 0.63 a degree at t = 2, so at least 0.75⁴ every four degrees.
     assert (errors[1:] < 0.32 * errors[:-1]).all(), errors
     assert errors[-1] < 1e-4
@@ -241,18 +170,14 @@ def test_energy_rate_is_the_derivative_of_the_energy(name: str, beta: float, ker
 
 
 @pytest.mark.parametrize("name", ["post-ln", "peri-ln", "ngpt", "mix-ln", "ln-scaling"])
-def test_energy_grows_at_its_rate_along_the_run(three_bumps: MakeCase, name: str) -> None:
-    h = 0.02
-    times = [0.8 + k * h for k in range(-3, 4)]
-    run = meanfield.solve(
-        three_bumps(
-            {**TIGHT, "time.snapshots": times}, scheme=name, **({"switch_time": 0.3} if name == "mix-ln" else {})
-        )
-    )
-    window = run["energy"].sel(time=times).values
-    derivative = window @ np.array([-1, 9, -45, 0, 45, -9, 1]) / (60 * h)  # sixth order
-    assert float(run["energy_rate"].sel(time=0.8)) == pytest.approx(derivative, rel=1e-8)
-    assert (np.diff(run["energy"]) > 0).all()
+def test_energy_grows_at_its_rate_along_the_run(name: str) -> None:
+    assert measurements.energy_rate_error(name) < 1e-8  # sixth-order difference, and time stepping
+
+
+@pytest.mark.parametrize("name", measurements.SCHEME_NAMES)
+def test_energy_never_decreases(three_bumps: MakeCase, name: str) -> None:
+    energy = meanfield.solve(three_bumps({"time.snapshots": 41}, scheme=name))["energy"]
+    assert (np.diff(energy) > 0).all()
 
 
 def test_noise_damps_at_its_rate_and_enters_the_energy_balance() -> None:
@@ -308,41 +233,27 @@ def prepare_post(attention: Attention, space: Sphere) -> np.ndarray:
 # ---- the fold, and resolution --------------------------------------------------------------------
 
 
-def folding(name: str, radius: float, lmax: int) -> Case:
-    return Case.from_dict(
-        {
-            "attention": {"beta": 1.0},
-            "normalization": {"scheme": name, "initial_radius": radius},
-            "initial": {"law": "vmf-mixture", "concentrations": [3.0], "means": [[0.0, 0.0, 1.0]]},
-            "time": {"final": 2.0, "snapshots": 21},
-            "solver": {"lmax": lmax},
-        }
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "radius", "fold"),
-    [("peri-ln", 1.0, 1.0), ("pre-ln", 1.0, 1.344490), ("peri-ln", 0.3, 0.3), ("pre-ln", 0.3, 0.403347)],
-)
-def test_the_fold_is_found_and_never_stepped_through(name: str, radius: float, fold: float) -> None:
+@pytest.mark.parametrize(("name", "radius"), measurements.FOLDS)
+def test_the_fold_is_found_and_never_stepped_through(name: str, radius: float) -> None:
+    exact = measurements.FOLDS[name, radius]
     for lmax, tolerance in ((15, 0.02), (31, 0.006)):  # extrapolation from a radius field of that lmax
-        run = meanfield.solve(folding(name, radius, lmax))
+        run = measurements.fold(name, radius, lmax)
         assert run.attrs["status"] == "fold"
-        assert run.attrs["fold_time"] == pytest.approx(fold, rel=tolerance)
+        assert run.attrs["fold_time"] == pytest.approx(exact, rel=tolerance)
         assert f"{run.attrs['fold_time']:.6g}" in run.attrs["status_message"]
-        assert fold * 0.97 < run.attrs["stop_time"] < fold
+        assert exact * 0.97 < run.attrs["stop_time"] < exact
         assert run["time"][-1] == run.attrs["stop_time"]  # the stop state is the last record
         assert (np.diff(run["time"]) > 0).all()
         assert float(run["radius_min"][-1]) > 0
-        for name_, variable in run.data_vars.items():
-            assert np.isfinite(variable).all(), name_
+        for variable_name, variable in run.data_vars.items():
+            assert np.isfinite(variable).all(), variable_name
 
 
 def test_other_axes_fold_at_the_same_time() -> None:
-    times = []
-    for mean in ([0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.5, -0.7, 0.2]):
-        case = folding("peri-ln", 1.0, 31).override({"initial.means": [mean]})
-        times.append(meanfield.solve(case).attrs["fold_time"])
+    times = [
+        measurements.fold("peri-ln", 1.0, 31, mean).attrs["fold_time"]
+        for mean in ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, -0.7, 0.2))
+    ]
     np.testing.assert_allclose(times, 1.0, rtol=0.006)
 
 

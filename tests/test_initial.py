@@ -39,7 +39,8 @@ SMOOTH_LAWS = {
     "uniform": Uniform(),
     "bump": VonMisesFisherMixture(concentrations=(4.0,), means=((0.3, -1.0, 0.2),)),
     "three bumps": VonMisesFisherMixture(
-        weights=(0.5, 0.3, 0.2), concentrations=(2.0, 3.0, 1.0), means=((1, 0, 0.3), (-0.2, 1, 0.1), (0, -0.5, -1))),
+        weights=(0.5, 0.3, 0.2), concentrations=(2.0, 3.0, 1.0), means=((1, 0, 0.3), (-0.2, 1, 0.1), (0, -0.5, -1))
+    ),
     "poisson": PoissonKernel(0.4, (1.0, 2.0, -0.5)),
     "harmonics": Harmonics(((1, 1, 0.01, -0.02), (2, 0, 0.02), (3, 2, -0.01, 0.015), (5, 5, 0.01))),
 }
@@ -274,8 +275,10 @@ def test_mixture_weights_are_relative_and_default_to_equal():
     tokens = VonMisesFisherMixture(weights=[3, 1], **poles).sample(10_000, generator(), 3)
     assert stats.binomtest(int((tokens[:, 2] > 0).sum()), 10_000, 0.75).pvalue > UNLIKELY
     space = Sphere(6)
-    np.testing.assert_array_equal(VonMisesFisherMixture(**poles).coefficients(space),
-                                  VonMisesFisherMixture(weights=[7.0, 7.0], **poles).coefficients(space))
+    np.testing.assert_array_equal(
+        VonMisesFisherMixture(**poles).coefficients(space),
+        VonMisesFisherMixture(weights=[7.0, 7.0], **poles).coefficients(space),
+    )
     first = VonMisesFisherMixture(weights=[1, 0], **poles)
     np.testing.assert_allclose(first.coefficients(space), bump((0, 0, 1), 200.0).coefficients(space), atol=1e-15)
 
@@ -291,7 +294,8 @@ def test_samples_are_reproducible_and_single_tokens_work():
 
 @pytest.mark.parametrize(
     "harmonics",
-    [[(1, 0, 1.0)], [(3, 3, 1.0)], [(64, 1, 1.0)], [(60, 60, 1.0)], [(2, 1, 0.3, 0.4), (7, 4, 0.5, -0.2), (9, 0, 0.4)]])
+    [[(1, 0, 1.0)], [(3, 3, 1.0)], [(64, 1, 1.0)], [(60, 60, 1.0)], [(2, 1, 0.3, 0.4), (7, 4, 0.5, -0.2), (9, 0, 0.4)]],
+)
 def test_harmonics_are_refused_where_negative(harmonics):
     with pytest.raises(ValueError, match=r"^harmonics: must keep the density >= 0, got a minimum of -") as refusal:
         Harmonics(harmonics)
@@ -390,9 +394,20 @@ def test_projection_keeps_what_lies_in_a_subspace():
     assert pair[0] @ pair[1] == pytest.approx(inside[0] @ inside[1], abs=ROUND_OFF)
 
 
-@pytest.mark.parametrize(("n", "cosine", "dimension"), [
-    (1, 0.3, 3), (2, -1.0, 3), (3, -0.5, 2), (4, -1 / 3, 3), (3, 0.0, 3), (3, -0.2, 3), (11, -0.1, 10),
-    (256, 0.0, 256), (100, 0.999999, 128)])
+@pytest.mark.parametrize(
+    ("n", "cosine", "dimension"),
+    [
+        (1, 0.3, 3),
+        (2, -1.0, 3),
+        (3, -0.5, 2),
+        (4, -1 / 3, 3),
+        (3, 0.0, 3),
+        (3, -0.2, 3),
+        (11, -0.1, 10),
+        (256, 0.0, 256),
+        (100, 0.999999, 128),
+    ],
+)
 @pytest.mark.parametrize("source", [None, 8])
 def test_equiangular(n, cosine, dimension, source):
     tokens = Equiangular(cosine).sample(n, None if source is None else generator(source), dimension)
@@ -426,7 +441,8 @@ def test_registry():
 def test_laws_are_frozen_hashable_and_picklable():
     listed = VonMisesFisherMixture(concentrations=[2, 3], means=[[1, 0, 0], np.array([0, 1, 0])], weights=[1, 1])
     frozen = VonMisesFisherMixture(
-        concentrations=(2.0, 3.0), means=((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), weights=(1.0, 1.0))
+        concentrations=(2.0, 3.0), means=((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), weights=(1.0, 1.0)
+    )
     assert listed == frozen
     assert hash(listed) == hash(frozen)
     assert hash(Harmonics([[2, 0, 0.01], [2.0, 1, 0.01, 0]])) == hash(Harmonics(((2, 0, 0.01), (2, 1, 0.01, 0.0))))
@@ -500,8 +516,10 @@ REFUSED = [
     (lambda: Tokens(SQUARE.astype(complex)), "points: must be real numbers of shape (N, D), got complex128 (4, 4)"),
     (lambda: Tokens(SQUARE * [[1], [1], [0], [1]]), "points: must be finite and non-zero, row 2 is zero"),
     (lambda: Tokens(SQUARE * [[1], [math.nan], [0], [1]]), "points: must be finite and non-zero, row 1 is not "),
-    (lambda: Tokens(np.diag([4.0, 1, 1, 1, 1])[[0, 0, 1, 1, 2, 2, 3]]),
-     "points: must not be orthogonal to the 3 principal directions, row 6 is"),
+    (
+        lambda: Tokens(np.diag([4.0, 1, 1, 1, 1])[[0, 0, 1, 1, 2, 2, 3]]),
+        "points: must not be orthogonal to the 3 principal directions, row 6 is",
+    ),
     (lambda: Tokens(SQUARE, [1.0]), "weights: must be 4 real numbers, one for each token, got float64 (1,)"),
     (lambda: Tokens(SQUARE, [1, 1, 1, -1]), "weights: must be finite, >= 0 and not all zero, got values from -1 to 1"),
     (lambda: Tokens(SQUARE, [0, 0, 0, 0]), "weights: must be finite, >= 0 and not all zero, got values from 0 to 0"),

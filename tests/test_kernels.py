@@ -157,3 +157,10 @@ def test_bad_sizes_are_refused():
     for tolerance in (0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match="tolerance"):
             band_limit(1.0, tolerance)
+
+
+def test_eigenvalues_below_the_smallest_float_are_refused_not_zero() -> None:
+    for function in (eigenvalues, gradient_eigenvalues, eigenvalue_derivatives):
+        with pytest.raises(ValueError, match="below the smallest float"):
+            function(4, 2.0, 600)
+    assert eigenvalue_ratios(4, 2.0, 600)[1] == pytest.approx(2 / 600, rel=1e-2)

@@ -266,9 +266,8 @@ def test_curves_hold_the_numbers_of_the_runs():
     np.testing.assert_array_equal(panels["energy E"].lines[1].get_xydata().T, [second["time"], second["energy"]])
     assert panels["spectral tail"].get_yscale() == "log"
     first["spectral_tail"][0] = 1e-140  # an exact start
-    bottom, top = curve_panels(plots.draw_curves([first]))["spectral tail"].get_ylim()
-    assert bottom >= 1e-35
-    assert top == 1e-3
+    limits = curve_panels(plots.draw_curves([first]))["spectral tail"].get_ylim()
+    np.testing.assert_allclose(limits, [1e-34, 1e-4], rtol=1e-9)  # round-off
     assert "clusters" in curve_panels(plots.draw_curves([second]))
 
 

@@ -18,7 +18,7 @@ from meanfield.run import prepare
 from meanfield.sphere import Sphere
 
 from .conftest import MakeCase
-from .test_sphere import random_points
+from .measurements import random_points
 
 QUICK = {"solver.lmax": 15, "time.final": 0.2, "time.snapshots": 2}
 
@@ -154,6 +154,13 @@ def test_arrays_that_are_no_tokens(three_bumps: MakeCase, tmp_path: Path) -> Non
     )
     with pytest.raises(ValueError, match="tokens or position"):
         prepare(file_case(three_bumps, tmp_path / "c.nc"))
+
+
+def test_a_cloud_of_too_few_degrees_for_beta_is_refused(three_bumps: MakeCase) -> None:
+    cloud = {"initial.law": "particles", "initial.count": 2, "initial.seed": 0, "initial.degree": 2}
+    with pytest.raises(ValueError, match=r"initial\.degree"):
+        prepare(three_bumps({**QUICK, **cloud, "attention.beta": 8.0}))
+    prepare(three_bumps({**QUICK, **cloud, "attention.beta": 0.1}))
 
 
 # ---- going on from an earlier run ----------------------------------------------------------------

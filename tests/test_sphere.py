@@ -21,6 +21,7 @@ from meanfield.sphere import (
 )
 
 from . import oracles
+from .measurements import random_points
 
 ROUND_OFF = 2e-13
 
@@ -32,11 +33,6 @@ def random_spectrum(lmax: int, seed: int = 0) -> np.ndarray:
     )
     f_lm[orders(lmax) == 0] = f_lm[orders(lmax) == 0].real
     return f_lm
-
-
-def random_points(count: int, seed: int = 1) -> np.ndarray:
-    points = np.random.default_rng(seed).normal(size=(count, 3))
-    return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +62,7 @@ def test_analysis_inverts_synthesis(sphere: Sphere) -> None:
 def test_gradient_agrees_with_harmonics(sphere: Sphere) -> None:
     f_lm = random_spectrum(15)
     points = random_points(40)
-    l, m = oracles.degrees_and_orders(15)
+    _, m = oracles.degrees_and_orders(15)
     gradients = oracles.harmonic_gradients(points, 15)
     reference = np.real(np.einsum("c,ncx->nx", f_lm * np.where(m == 0, 1, 2), gradients))
     np.testing.assert_allclose(sphere.gradient_at(f_lm, points), reference, atol=2e-11)  # round-off times lmax
@@ -227,6 +223,15 @@ def test_layouts_give_the_right_answer_or_a_refusal() -> None:
         sphere.analysis(f + 0j)
     with pytest.raises(ValueError, match="expected an array of shape"):
         sphere.synthesis(np.zeros(10, complex))
+    for kind, one, call in ((complex, expected, sphere.synthesis), (float, f, sphere.analysis)):
+        misaligned = np.empty(one.size * (2 if kind is complex else 1) + 1)[1:].view(kind).reshape(one.shape)
+        misaligned[...] = one
+        assert misaligned.ctypes.data % 16 == 8
+        np.testing.assert_array_equal(call(misaligned), call(one))
+        with pytest.raises(ValueError, match="out must be"):
+            (sphere.analysis if kind is complex else sphere.synthesis)(
+                f if kind is complex else expected, out=misaligned
+            )
     for out in (np.empty((64, 65)), np.empty((64, 64), np.float32), np.empty((64, 128))[:, ::2]):
         with pytest.raises(ValueError, match="out must be"):
             sphere.synthesis(expected, out=out)

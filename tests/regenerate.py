@@ -1,0 +1,151 @@
+"""Measure the README's tables and draw its pictures anew: ``python -m tests.regenerate [tables] [pictures]``."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from PIL import Image
+
+import meanfield
+from meanfield.case import Case
+from meanfield.dataset import library_versions
+from meanfield.normalization import SCHEMES
+from meanfield.plots import plot_run
+
+from . import measurements
+
+ROOT = Path(__file__).parents[1]
+GALLERY = ROOT / "outputs" / "gallery"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def power(value: float) -> str:
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
+def scheme_table() -> str:
+    rows = []
+    for name, scheme in SCHEMES.items():
+        keys = [f"`{f.name}`" + ("" if f.default is MISSING else f" = {f.default}") for f in fields(scheme)]
+        radius = ["`initial_radius` = 1.0"] if scheme.reads_radius else []
+        rows.append(
+            [f"`{name}`", scheme.summary, scheme.speed_formula, scheme.growth_formula, ", ".join(keys + radius)]
+        )
+    return markdown(["scheme", "what it does", "local speed 1/s", "growth r'", "keys"], rows)
+
+
+def accuracy_table() -> str:
+    means = [measurements.published_mean_error(name)[0] for name in measurements.PUBLISHED_MEANS]
+    growth = [
+        measurements.growth_error(name, beta)
+        for name in measurements.SCHEME_NAMES
+        for beta in (0.0, 1.0, 4.0, 9.0, -2.0)
+        if beta != 0.0 or name not in ("peri-ln", "ngpt")
+    ]
+    poisson = [measurements.poisson_error(*case) for case in (("post-ln", 0.8), ("ngpt", 0.4), ("sqrt-scaling", 0.9))]
+    rates = [measurements.energy_rate_error(name) for name in measurements.SCHEME_NAMES]
+    rotations, losses = zip(*(measurements.rotation_error(name) for name in ("post-ln", "peri-ln")), strict=True)
+    folds = [
+        abs(measurements.fold(name, radius).attrs["fold_time"] / exact - 1)
+        for (name, radius), exact in measurements.FOLDS.items()
+    ]
+    rows = [
+        ("mean token of three bumps at t = 2, five schemes, lmax 63", "labelled tokens", max(means)),
+        ("growth of modes l = 1 … 6, seven schemes, β = 0, 1, 4, 9, −2 (relative)", "linear theory", max(growth)),
+        ("density of the Poisson kernel at β = 0, three schemes (relative, pointwise)", "closed form", max(poisson)),
+        ("energy rate, seven schemes (relative)", "difference of the energy", max(rates)),
+        ("sqrt-scaling at t against Post-LN at 2(√(t+1) − 1)", "the other run", measurements.time_change_error()),
+        ("a rotated run against the run of a rotated start", "the other run", max(rotations)),
+        ("mass", "1", max(losses)),
+        ("fold time, Peri-LN and Pre-LN, r₀ = 1 and 0.3, lmax 63 (relative)", "labelled tokens", max(folds)),
+    ]
+    return markdown(["quantity", "checked against", "largest error"], [(a, b, power(c)) for a, b, c in rows])
+
+
+def truncation_table() -> str:
+    degrees = (15, 23, 31, 39, 47)
+    errors = measurements.truncation_errors(degrees, reference=79)
+    return markdown(["lmax", *map(str, degrees)], [["error of the density / its maximum", *map(power, errors)]])
+
+
+def speed_table() -> str:
+    rows = []
+    for lmax in (31, 63, 127, 255):
+        cost = measurements.tendency_cost(lmax)
+        rows.append(
+            [
+                str(lmax),
+                f"{cost['transforms'] * 1e3:.2f} ms",
+                f"{cost['tendency'] * 1e3:.2f} ms",
+                f"{cost['ratio']:.2f}",
+                power(cost["error"]),
+            ]
+        )
+    header = ["lmax", "its transforms", "one tendency", "ratio", "error against dense sums"]
+    return (
+        markdown(header, rows)
+        + f"\n\nMeasured on {platform.machine()}, Python {platform.python_version()}, "
+        + (
+            f"{library_versions()}; one thread, Post-LN, β = 4.  Times vary with the machine and its load; the ratio, "
+            "taken in turn in one process, does not much."
+        )
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "schemes": scheme_table,
+    "accuracy": accuracy_table,
+    "truncation": truncation_table,
+    "speed": speed_table,
+}
+
+
+def fill_in(readme: str, name: str, table: str) -> str:
+    """Put a table between its two marks."""
+    begin, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(readme):
+        raise ValueError(f"README.md has no place for the table {name!r}")
+    return pattern.sub(lambda match: f"{begin}\n{table}\n{end}", readme)
+
+
+def write_tables(names: Iterable[str] = tuple(TABLES)) -> None:
+    path = ROOT / "README.md"
+    for name in names:
+        print(f"measuring {name}", file=sys.stderr)
+        path.write_text(fill_in(path.read_text(encoding="utf-8"), name, TABLES[name]()), encoding="utf-8")
+
+
+def draw_pictures() -> None:
+    GALLERY.mkdir(parents=True, exist_ok=True)
+    cases = ROOT / "cases"
+    single = {
+        "three-bumps": Case.from_toml(cases / "three-bumps-post-ln.toml").override({"time.final": 3.5}),
+        "fold": Case.from_toml(cases / "fold-peri-ln.toml"),
+        "growth": Case.from_toml(cases / "growth-near-uniform.toml"),
+    }
+    for name, case in single.items():
+        print(f"drawing {name}", file=sys.stderr)
+        plot_run(meanfield.solve(case), GALLERY / f"{name}.png", force=True)
+    runs = [meanfield.solve(Case.from_toml(cases / f"three-bumps-{name}.toml")) for name in measurements.SCHEME_NAMES]
+    plot_run(runs, GALLERY / "schemes.png", kind="schemes", names=measurements.SCHEME_NAMES, force=True)
+    plot_run(runs, GALLERY / "curves.png", kind="curves", names=measurements.SCHEME_NAMES, force=True)
+    for path in GALLERY.glob("*.png"):  # 256 colours are enough, and a third of the size
+        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or ["tables", "pictures"]
+    if "tables" in wanted:
+        write_tables()
+    if "pictures" in wanted:
+        draw_pictures()
