@@ -1,4 +1,4 @@
-"""The netCDF file of a run: its variables, written record by record, and read back as an xarray.Dataset.
+"""The netCDF file of a run: its variables, written record by record, and read back with xarray.
 
 The only module that imports netCDF4 and xarray.  A file is created and described before the first step, synced after
 every record, and its status is written last: a run that is killed leaves a readable file.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -58,6 +58,8 @@ COORDINATES = {
     "order": Variable(("lm",), "1", "order m of the spherical harmonic", kind="i4"),
     "degree_": Variable(("degree_",), "1", "degree l of the spherical harmonic", kind="i4"),
     "quadrature_weight": Variable(("lat", "lon"), "sr", "quadrature weight", "the sum is 4 pi"),
+    "seed": Variable(("seed",), "1", "number of the ensemble member", kind="i4"),
+    "weight": Variable(("particle",), "1", "mass of the token", "the sum is 1"),
 }
 
 VARIABLES = {
@@ -90,6 +92,9 @@ VARIABLES = {
     ),
     "mass": Variable(("time",), "1", "integral of rho"),
     "spectral_tail": Variable(("time",), "1", "energy fraction of the density in the top eighth of degrees"),
+    "density_error": Variable(
+        ("time",), "1", "estimated relative L2 error of the gridded density", "what stands in degrees beyond trust"
+    ),
     "density_min": Variable(("time",), "sr-1", "smallest density on the solver's grid"),
     "density_max": Variable(("time",), "sr-1", "largest density on the solver's grid"),
     "degree_power": Variable(
@@ -104,6 +109,21 @@ VARIABLES = {
     "radius_min": Variable(("time",), "1", "smallest radius on the solver's grid"),
     "radius_max": Variable(("time",), "1", "largest radius on the solver's grid"),
 }
+
+MEMBER = ("seed", "time")
+MEMBER_STATUSES = ("running", "completed", "failed")
+MEMBER_VARIABLES = {
+    "position": Variable((*MEMBER, "particle", "axis"), "1", "direction of the token", "unit vectors"),
+    "radius": Variable((*MEMBER, "particle"), "1", "radius r of the token"),
+    **{
+        name: replace(VARIABLES[name], dimensions=("seed", *VARIABLES[name].dimensions))
+        for name in ("mass", "moment1", "moment2", "order_parameter", "energy", "energy_rate")
+    },
+    "member_status": Variable(("seed",), "1", "how the member ended", kind="i4"),
+    "member_stop_time": Variable(("seed",), "1", "time at which the member ended"),
+    "member_evaluations": Variable(("seed",), "1", "evaluations of attention for all tokens", kind="i4"),
+}
+"""Variables of an ensemble of particle runs, in which an integral over ρ is the weighted sum over the tokens."""
 
 
 class RunFile:
@@ -166,6 +186,11 @@ class RunFile:
         variables: Iterable[str],
         attributes: Mapping[str, Any],
     ) -> None:
+        self._head(title, case, attributes)
+        _declare_all(self._file, {"time": None, **coordinates}, {name: VARIABLES[name] for name in variables})
+
+    def _head(self, title: str, case: str, attributes: Mapping[str, Any]) -> None:
+        """Write the global attributes."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         release = version("meanfield")
         self._file.setncatts(
@@ -185,35 +210,6 @@ class RunFile:
                 **attributes,
             }
         )
-        self._file.createDimension("time", None)
-        for name, values in coordinates.items():
-            for dimension, size in zip(COORDINATES[name].dimensions, np.shape(values), strict=True):
-                if dimension not in self._file.dimensions:
-                    self._file.createDimension(dimension, size)
-        self._declare("time", COORDINATES["time"], coordinate=True)
-        for name, values in coordinates.items():
-            self._declare(name, COORDINATES[name], coordinate=True)[...] = np.asarray(
-                values, dtype=object if COORDINATES[name].kind == "str" else None
-            )
-        for name in variables:
-            self._declare(name, VARIABLES[name], coordinate=False)
-
-    def _declare(self, name: str, variable: Variable, coordinate: bool) -> Any:
-        kind = str if variable.kind == "str" else variable.kind
-        plain = coordinate and kind is not str  # no fill value on coordinates
-        declared = self._file.createVariable(name, kind, variable.dimensions, fill_value=False if plain else None)
-        attributes = {
-            "long_name": variable.long_name,
-            "units": variable.units,
-            "comment": variable.comment,
-            "coordinates": variable.coordinates,
-        }
-        if name in ("lat", "lon"):
-            attributes["standard_name"] = variable.long_name
-        if kind is str:
-            del attributes["units"]
-        declared.setncatts({key: value for key, value in attributes.items() if value})
-        return declared
 
     def append(self, time: float, values: Mapping[str, Any]) -> None:
         """Write one record and bring it to disk; the time goes last, so that a record with a time is whole."""
@@ -243,13 +239,115 @@ class RunFile:
             return dataset.load()
 
 
-def open_run(path: str | os.PathLike[str]) -> xarray.Dataset:
+class EnsembleFile(RunFile):
+    """The file of an ensemble while it is written: the records of a member in order, members in any order.
+
+    All times are there from the start; what is not yet written is NaN.  With several numbers of tokens there is a
+    group of the file for each, of that name.
+
+    Parameters
+    ----------
+    path : Path or None
+        Where the file is to stand; None keeps it in memory.
+    title, case : str
+        Title, and the whole case as one JSON string.
+    times : sequence of float
+        Times of the records.
+    seeds : int
+        Number of members for each number of tokens.
+    axes : sequence of str
+        Names of the Cartesian axes.
+    weights : mapping
+        Masses of the tokens, by their number N.
+    variables : iterable of str
+        Names from `MEMBER_VARIABLES`.
+    attributes : mapping
+        Further global attributes: strings, integers, floats.
+    overwrite : bool
+        Whether an existing file may be replaced.
+
+    Raises
+    ------
+    FileExistsError, OSError
+        As in `RunFile`.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        title: str,
+        case: str,
+        times: Sequence[float],
+        seeds: int,
+        axes: Sequence[str],
+        weights: Mapping[int, Floats],
+        variables: Iterable[str],
+        attributes: Mapping[str, Any],
+        overwrite: bool = False,
+    ) -> None:
+        self._weights = weights
+        coordinates = {"time": times, "seed": np.arange(seeds), "axis": axes, "axis_": axes}
+        super().__init__(path, title, case, coordinates, variables, attributes, overwrite)
+
+    def _describe(
+        self,
+        title: str,
+        case: str,
+        coordinates: Mapping[str, Any],
+        variables: Iterable[str],
+        attributes: Mapping[str, Any],
+    ) -> None:
+        self._head(title, case, attributes)
+        names = ("member_status", "member_stop_time", "member_evaluations", *variables)
+        declared = {name: MEMBER_VARIABLES[name] for name in names}
+        single = len(self._weights) == 1
+        self._groups = {n: self._file if single else self._file.createGroup(str(n)) for n in self._weights}
+        for count, group in self._groups.items():
+            _declare_all(group, {**coordinates, "weight": self._weights[count]}, declared)
+            flags = {
+                "flag_values": np.arange(len(MEMBER_STATUSES), dtype="i4"),
+                "flag_meanings": " ".join(MEMBER_STATUSES),
+            }
+            group.variables["member_status"].setncatts(flags)
+            group.variables["member_status"][:] = 0
+            group.variables["member_evaluations"][:] = 0
+
+    def write(self, count: int, seed: int, index: int, values: Mapping[str, Any]) -> None:
+        """Write the record number ``index`` of a member and bring it to disk."""
+        for name, value in values.items():
+            self._groups[count].variables[name][seed, index] = value
+        self._file.sync()
+
+    def close_member(self, count: int, seed: int, status: str, stop_time: float, evaluations: int) -> None:
+        """Write how a member ended."""
+        variables = self._groups[count].variables
+        variables["member_stop_time"][seed] = stop_time
+        variables["member_evaluations"][seed] = evaluations
+        variables["member_status"][seed] = MEMBER_STATUSES.index(status)
+        self._file.sync()
+
+    def result(self) -> xarray.Dataset | xarray.DataTree:
+        """Content of a finished ensemble that was kept in memory."""
+        groups = {
+            name: xarray.open_dataset(xarray.backends.NetCDF4DataStore(group)).load()  # type: ignore[no-untyped-call]
+            for name, group in self._file.groups.items()
+        }
+        root = self.dataset()  # and with it the file is closed
+        return xarray.DataTree.from_dict({"/": root, **groups}) if groups else root
+
+
+def open_run(path: str | os.PathLike[str]) -> Any:
     """Open the file of a run, finished or not; values are read when they are used.
 
     Parameters
     ----------
     path : path
         File written by ``solve`` or ``simulate``.
+
+    Returns
+    -------
+    xarray.Dataset or xarray.DataTree
+        The run; of particles in several numbers a tree, with a group for each.
 
     Raises
     ------
@@ -262,6 +360,9 @@ def open_run(path: str | os.PathLike[str]) -> xarray.Dataset:
     if not str(dataset.attrs.get("source", "")).startswith("meanfield") or "case" not in dataset.attrs:
         dataset.close()
         raise ValueError(f"{path}: not the file of a meanfield run (it lacks the attributes 'source' and 'case')")
+    if _has_groups(Path(path)):
+        dataset.close()
+        return xarray.open_datatree(path, engine="netcdf4")
     if "time" in dataset.dims:
         whole = np.asarray(dataset["time"].values < LATEST_TIME)
         if not whole.all():
@@ -295,6 +396,50 @@ def library_versions() -> str:
         with suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
     return ", ".join(found)
+
+
+def _declare_all(group: Any, coordinates: Mapping[str, Any], variables: Mapping[str, Variable]) -> None:
+    """Create dimensions, coordinates with their values (None is a dimension that grows), and variables."""
+    for name, values in coordinates.items():
+        shape = (None,) if values is None else np.shape(values)
+        for dimension, size in zip(COORDINATES[name].dimensions, shape, strict=True):
+            if dimension not in group.dimensions:
+                group.createDimension(dimension, size)
+    for name, values in coordinates.items():
+        coordinate = _declare(group, name, COORDINATES[name], coordinate=True)
+        if values is not None:
+            coordinate[...] = np.asarray(values, dtype=object if COORDINATES[name].kind == "str" else None)
+    for name, variable in variables.items():
+        _declare(group, name, variable, coordinate=False)
+
+
+def _declare(group: Any, name: str, variable: Variable, coordinate: bool) -> Any:
+    kind = str if variable.kind == "str" else variable.kind
+    plain = coordinate and kind is not str  # no fill value on coordinates
+    storage: dict[str, Any] = {"fill_value": False if plain else None}
+    if variable.dimensions[0] == "seed" and kind == "f8":
+        storage["fill_value"] = np.nan
+    if variable.dimensions[:2] == MEMBER and len(variable.dimensions) > 2:
+        # Space on disk is taken record by record.
+        storage["chunksizes"] = (1, 1, *(len(group.dimensions[name]) for name in variable.dimensions[2:]))
+    declared = group.createVariable(name, kind, variable.dimensions, **storage)
+    attributes = {
+        "long_name": variable.long_name,
+        "units": variable.units,
+        "comment": variable.comment,
+        "coordinates": variable.coordinates,
+    }
+    if name in ("lat", "lon"):
+        attributes["standard_name"] = variable.long_name
+    if kind is str:
+        del attributes["units"]
+    declared.setncatts({key: value for key, value in attributes.items() if value})
+    return declared
+
+
+def _has_groups(path: Path) -> bool:
+    with netCDF4.Dataset(path) as file:
+        return bool(file.groups)
 
 
 def _create(draft: Path | None) -> Any:

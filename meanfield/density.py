@@ -18,13 +18,16 @@ import math
 
 import numpy as np
 
+from .absorption import AbsorbingLayer
 from .attention import Attention, SpectralField
 from .normalization import Scheme
 from .problem import Observation, Stop
 from .space import Complexes, Floats, Space
 
-RESOLVED_TAIL = 1e-6
-"""Energy fraction in the top eighth of degrees up to which the gridded density counts as resolved (to about 1e-3)."""
+RESOLVED_ERROR = 1e-3
+"""Relative L² error up to which the gridded density counts as resolved."""
+LAYER_TAIL = 1e-10
+"""Tail at which the absorbing layer comes on: the cascade has reached the end of the spectrum, and truncation begins."""
 LARGEST_TAIL = 1e-2
 """Tail above which a truncated run is stopped: from here the reflected cascade reaches the low degrees."""
 LARGEST_RADIUS_TAIL = 1e-5
@@ -33,8 +36,8 @@ FOLD_RADIUS = 0.01
 """A run is at its fold once min R is this fraction of the mean of R."""
 IMMINENT = 0.1
 """... or once R loses its resolution and min R would reach 0 within this fraction of the time run so far."""
-STABLE_PHASE = 8.0
-"""Steps longer than this over (lmax · max|u|) are rejected by an order-8 Runge–Kutta method anyway."""
+STABLE_PHASE, STABLE_DECAY = 8.0, 6.0
+"""Steps longer than these over lmax·max|u| and the fastest decay are rejected by the order-8 method anyway."""
 
 
 class DensityProblem:
@@ -50,11 +53,15 @@ class DensityProblem:
         Normalization scheme.
     noise : float
         Diffusivity κ ≥ 0 (per unit time).
+    absorbing : bool
+        Whether an absorbing layer in degree may come on when the density outgrows lmax.
 
     Attributes
     ----------
     size : int
         Length of the state vector.
+    layer : AbsorbingLayer or None
+        The layer, once it is on: with t and the state vector, all that the future of a run depends on.
 
     Raises
     ------
@@ -63,7 +70,9 @@ class DensityProblem:
         one direction come from many, so that no radius field R(θ, t) exists.
     """
 
-    def __init__(self, space: Space, attention: Attention, scheme: Scheme, noise: float = 0.0) -> None:
+    def __init__(
+        self, space: Space, attention: Attention, scheme: Scheme, noise: float = 0.0, absorbing: bool = True
+    ) -> None:
         if not (math.isfinite(noise) and noise >= 0.0):
             raise ValueError(f"noise: must be a finite number >= 0, got {noise!r}")
         if noise > 0.0 and scheme.reads_radius:
@@ -85,7 +94,10 @@ class DensityProblem:
         self._rho, self._norm, self._mobility, self._scratch = (np.empty(space.shape) for _ in range(4))
         self._radius = np.ones(space.shape)
         self._slope = np.empty_like(self.field.numerator)
+        self.absorbing = absorbing
+        self.layer: AbsorbingLayer | None = None
         self._diffusion = noise * space.laplacian_eigenvalues
+        self._decay = self._diffusion if noise else None
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -157,8 +169,8 @@ class DensityProblem:
         flux *= mobility  # the field is spent
         self.space.divergence(flux, out=self._change_lm)
         np.negative(self._change_lm, out=self._change_lm)
-        if self.noise:
-            self._rho_lm *= self._diffusion
+        if self._decay is not None:
+            self._rho_lm *= self._decay
             self._change_lm += self._rho_lm
         self.space.pack(self._change_lm, out=change[self._rho_part])
         return change
@@ -168,10 +180,35 @@ class DensityProblem:
     def observe(self, t: float, y: Floats) -> Observation:
         """What the stepper must know of an accepted state: whether to stop, and the longest useful step."""
         u = self.velocity(t, y)
+        restart = self.absorbing and self._absorb(u)
         fastest = math.sqrt(np.max(np.sum(u * u, axis=0)))
-        rate = self.space.lmax * fastest / STABLE_PHASE + np.max(np.abs(self._diffusion)) / 5.0
+        fading = 0.0 if self._decay is None else -float(np.min(self._decay))
+        rate = self.space.lmax * fastest / STABLE_PHASE + fading / STABLE_DECAY
         longest = 1.0 / rate if rate > 0.0 else math.inf
-        return Observation(stop=self._fold(t) or self._unresolved(t), longest_step=longest)
+        return Observation(self._fold(t) or self._unresolved(t), longest, restart)
+
+    def _absorb(self, u: Floats) -> bool:
+        """Put the absorbing layer on once the cascade arrives, and keep it fit for the flow; tells of a change."""
+        if self.layer is None and spectral_tail(self.space, self._rho_lm) < LAYER_TAIL:
+            return False
+        contraction = self.space.synthesis(self.space.divergence(u, out=self._change_lm), out=self._scratch)
+        strain = 0.5 * float(np.max(np.abs(contraction)))
+        if strain == 0.0 or (self.layer is not None and self.layer.fits(strain)):
+            return False
+        self.layer = AbsorbingLayer(self.space.lmax, strain)
+        self._decay = self._diffusion - self.layer.damping[self.space.degree]
+        return True
+
+    def density_error(self, rho_lm: Complexes) -> float:
+        """Estimate of the relative L² error of a gridded density: what stands in degrees that cannot be trusted.
+
+        These are the top eighth of degrees, or, with an absorbing layer, each to the extent that the layer has
+        swallowed of it.
+        """
+        degree = np.arange(self.space.lmax + 1)
+        doubt = np.where(degree > 7 * self.space.lmax / 8, 1.0, 0.0) if self.layer is None else self.layer.loss
+        power = self.space.multiplicity * np.abs(rho_lm) ** 2
+        return math.sqrt(float(np.sum(doubt[self.space.degree] ** 2 * power) / np.sum(power)))
 
     def _fold(self, t: float) -> Stop | None:
         if not self.scheme.reads_radius:

@@ -143,6 +143,15 @@ class _Run:
 
     def _segment(self, begin: float, end: float, y: Floats) -> tuple[float, Floats, Stop | None]:
         """Step over an interval without breakpoints; returns the last sound state, and why it is the last."""
+        t, stop, step = begin, self.stop, None
+        while stop is None and t < end:
+            t, y, stop, step = self._smooth_piece(t, end, y, step)
+        return t, y, stop
+
+    def _smooth_piece(
+        self, begin: float, end: float, y: Floats, first_step: float | None
+    ) -> tuple[float, Floats, Stop | None, float]:
+        """Step until the end, a stop or a restart; returns also the step to begin the next piece with."""
         t = begin
         solver = DOP853(
             self.problem.tendency,
@@ -151,18 +160,21 @@ class _Run:
             end,
             rtol=max(self.tolerances.rtol, SMALLEST_RTOL),
             atol=self.tolerances.atol / math.sqrt(y.size),
+            first_step=None if first_step is None else min(first_step, end - begin),
         )
         self.evaluations += solver.nfev
         if not np.isfinite(solver.f).all():
-            return t, y, Stop("failed", f"the tendency is not finite at t = {t:g}")
-        while solver.status == "running":
+            return t, y, Stop("failed", f"the tendency is not finite at t = {t:g}"), 0.0
+        self.restart = False
+        while solver.status == "running" and not self.restart:
             counted = solver.nfev
             solver.max_step = self.longest_step
             complaint = solver.step()
             if solver.status == "failed" or not np.isfinite(solver.y).all():
                 self.evaluations += solver.nfev - counted
                 reason = complaint or "the state is not finite"
-                return t, y, Stop("failed", f"no step from t = {t:g} succeeds ({reason.rstrip('.').lower()})")
+                stop = Stop("failed", f"no step from t = {t:g} succeeds ({reason.rstrip('.').lower()})")
+                return t, y, stop, 0.0
             t, y = float(solver.t), solver.y
             self.steps += 1
             self._record_due(t, y, solver)
@@ -172,7 +184,7 @@ class _Run:
                 self.report(t)
             if self.stop is not None:
                 break
-        return t, y, self.stop
+        return t, y, self.stop, float(solver.h_abs)
 
     def _record_due(self, t: float, y: Floats, solver: DOP853 | None = None) -> None:
         """Record the snapshots due up to t."""
@@ -188,7 +200,7 @@ class _Run:
 
     def _observe(self, t: float, y: Floats) -> None:
         observation: Observation = self.problem.observe(t, y)
-        self.longest_step = observation.longest_step
+        self.longest_step, self.restart = observation.longest_step, observation.restart
         self.stop = observation.stop
         if self.stop is None and t < self.times[-1]:
             if self.steps >= self.limits.steps:

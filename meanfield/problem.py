@@ -24,10 +24,21 @@ class Stop:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a problem says of an accepted state: whether to stop there, and the longest useful next step."""
+    """What a problem says of an accepted state.
+
+    Attributes
+    ----------
+    stop : Stop or None
+        Whether to stop there.
+    longest_step : float
+        The longest useful next step.
+    restart : bool
+        Whether the tendency has changed its law at this state, so that the stepper must begin anew.
+    """
 
     stop: Stop | None = None
     longest_step: float = math.inf
+    restart: bool = False
 
 
 class Problem(Protocol):
@@ -35,7 +46,7 @@ class Problem(Protocol):
 
     1. ``tendency`` returns a new array, which the stepper keeps.
     2. ``observe`` is called at the first time and after every accepted step, never at rejected states.
-    3. The tendency is smooth between breakpoints, and continuous from the left at each.
+    3. The tendency is smooth between breakpoints and restarts, and continuous from the left at each breakpoint.
     """
 
     @property

@@ -15,7 +15,7 @@ import xarray
 from .attention import Attention
 from .case import Case
 from .dataset import RunFile, complex_spectrum, open_run
-from .density import RESOLVED_TAIL, DensityProblem
+from .density import RESOLVED_ERROR, DensityProblem
 from .diagnostics import describe_density
 from .initial import Law, TokenFile
 from .integrate import Limits, Outcome, Tolerances, integrate
@@ -54,7 +54,10 @@ def prepare(case: Case) -> Continuum:
     space = _space(case)
     scheme = case.normalization.scheme
     problem = _with_section(
-        "attention", lambda: DensityProblem(space, attention_of(case), scheme, case.attention.noise)
+        "attention",
+        lambda: DensityProblem(
+            space, attention_of(case), scheme, case.attention.noise, case.solver.absorbing_layer == "auto"
+        ),
     )
     rho_lm, radius_lm, origin = _with_section("initial", lambda: _initial_fields(case, space))
     if radius_lm is None and scheme.reads_radius:
@@ -167,6 +170,7 @@ class _Recorder:
             "degree_": np.arange(space.lmax + 1),
         }
         self._unresolved_since: float | None = None
+        self._absorbing_since: float | None = None
         first = self._values(0.0, continuum.state)
         self._file = RunFile(path, case.title, case.to_json(), coordinates, first, continuum.origin, overwrite)
 
@@ -181,17 +185,21 @@ class _Recorder:
 
     def record(self, t: float, y: Floats) -> None:
         values = self._values(t, y)
-        if self._unresolved_since is None and values["spectral_tail"] > RESOLVED_TAIL:
+        if self._unresolved_since is None and values["density_error"] > RESOLVED_ERROR:
             self._unresolved_since = t
+        if self._absorbing_since is None and self._problem.layer is not None:
+            self._absorbing_since = t
         self._file.append(t, values)
 
     def finish(self, outcome: Outcome) -> xarray.Dataset:
         status, message, facts = outcome.status, outcome.message, dict(outcome.facts)
+        if self._absorbing_since is not None:
+            facts["absorbing_since"] = self._absorbing_since
         if self._unresolved_since is not None:
             facts["unresolved_since"] = self._unresolved_since
             message += (
                 f"; the gridded density is not resolved from t = {self._unresolved_since:g} on "
-                "(spectral_tail), its moments and low degrees stay right for longer"
+                "(density_error), its moments and low degrees stay right for longer"
             )
             status = "unresolved" if status == "completed" else status
         self._file.finish(

@@ -161,7 +161,7 @@ def truncation_errors(degrees: Sequence[int], reference: int, scheme: str = "pos
     points = random_points(500)
 
     def density(lmax: int) -> np.ndarray:
-        run = solve(scheme, 2.0, lmax=lmax, **TIGHT)
+        run = solve(scheme, 2.0, lmax=lmax, absorbing_layer="off", **TIGHT)
         return Sphere(lmax).values_at(complex_spectrum(run["density_lm"])[-1], points)
 
     exact = density(reference)
