@@ -14,10 +14,10 @@ __version__ = version("meanfield")
 _HOMES = {
     "Case": "case",
     "solve": "run",
-    "simulate": "run",
+    "simulate": "ensemble",
     "open_run": "dataset",
-    "compare": "compare",
-    "reconstruct": "reconstruct",
+    "compare": "comparison",
+    "reconstruct": "reconstruction",
 }
 
 __all__ = ["Case", "compare", "open_run", "reconstruct", "simulate", "solve"]

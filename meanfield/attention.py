@@ -16,10 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from .kernels import LARGEST_BETA, band_limit, eigenvalue_derivatives, eigenvalues, gradient_eigenvalues
 from .space import Complexes, Floats, Space
@@ -35,8 +38,12 @@ RESOLVED_KERNEL = 1e-3
 LONELY = 1e-6
 """Tokens whose Z is below this fraction of the L² norm of Z are summed directly: there the transforms' error, about
 1e-15 of that norm, would be more than 1e-9 of A."""
-CHUNK = 2**18
+CHUNK = 2**17
 """Kernel values that a thread holds at a time in direct summation: they stay in its cache."""
+LARGEST_DROP = 600.0
+"""Kernel values are kept above e^−600 of the largest: subnormal numbers are nothing, but slow."""
+WORTH_THREADS = 2**20
+"""Kernel values above which starting threads costs little beside them."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,11 @@ class Attention:
         return 1.0 if self.normalized else math.exp(abs(self.beta))
 
 
+def smallest_lmax(attention: Attention, dimension: int = 3) -> int:
+    """Smallest lmax of a space that resolves the kernel."""
+    return band_limit(attention.beta, RESOLVED_KERNEL, dimension)
+
+
 class SpectralField:
     """The attention field on the grid of a space, from the spectrum of the density.
 
@@ -104,7 +116,7 @@ class SpectralField:
     """
 
     def __init__(self, space: Space, attention: Attention) -> None:
-        needed = band_limit(attention.beta, RESOLVED_KERNEL, space.dimension)
+        needed = smallest_lmax(attention, space.dimension)
         if space.lmax < needed:
             raise ValueError(
                 f"beta = {attention.beta:g} needs lmax >= {needed}, got lmax = {space.lmax}: "
@@ -129,6 +141,10 @@ class SpectralField:
 
     def _zero_lm(self) -> Complexes:
         return np.zeros(self.band.spectral_shape, dtype=np.complex128)
+
+    def low_degrees(self, rho_lm: Complexes) -> Complexes:
+        """Coefficients of a density that the field reads, a spectrum of ``band``."""
+        return np.asarray(rho_lm[self._positions])
 
     def evaluate(self, rho_lm: Complexes, radial: bool) -> None:
         """Fill ``partition``, ``numerator`` and, if asked, ``radial`` from the spectrum of the density."""
@@ -197,6 +213,9 @@ class TokenEngine(Protocol):
     @property
     def potential(self) -> bool:
         """Whether A comes from the kernel e^{β x·y} and a value matrix v·1: P A is then a gradient."""
+
+    def seconds(self, count: int) -> float:
+        """What one evaluation for ``count`` tokens takes on one thread, to a factor of two or so."""
 
     def evaluate(
         self, points: Floats, weights: Floats, radial: bool = True, targets: Floats | None = None
@@ -283,25 +302,32 @@ class DenseEngine:
         sums = np.empty((len(targets), self.dimension + 1))
         tops = np.empty((len(targets), 1))
         chunks = list(_chunks(len(targets), len(sources)))
-        queues = [chunks[first :: self.threads] for first in range(min(self.threads, len(chunks)))]
+        threads = self.threads if len(targets) * len(sources) > WORTH_THREADS else 1
+        queues = [chunks[first::threads] for first in range(threads)]
 
         def work(queue: list[slice]) -> None:
-            buffer = np.empty(max(rows.stop - rows.start for rows in queue) * len(sources))
+            buffer = np.empty(max((rows.stop - rows.start for rows in queue), default=0) * len(sources))
             for rows in queue:
                 logits = buffer[: (rows.stop - rows.start) * len(sources)].reshape(-1, len(sources))
                 np.matmul(targets[rows], keys, out=logits)
                 np.max(logits, axis=1, keepdims=True, out=tops[rows])
                 logits -= tops[rows]
+                if 2.0 * self.bound > LARGEST_DROP:
+                    np.maximum(logits, -LARGEST_DROP, out=logits)
                 np.exp(logits, out=logits)
                 np.matmul(logits, payload, out=sums[rows])
 
-        if len(queues) > 1:
-            with ThreadPoolExecutor(len(queues)) as pool:
-                list(pool.map(work, queues))
-        else:
-            for queue in queues:
-                work(queue)
+        with one_blas_thread():
+            if threads > 1:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(work, queues))
+            else:
+                work(chunks)
         return self._field(targets, sums, tops)
+
+    def seconds(self, count: int) -> float:
+        """What one evaluation takes; see `TokenEngine.seconds`."""
+        return 1e-4 + (3.5e-9 + 1e-10 * self.dimension) * count**2
 
     def _field(self, targets: Floats, sums: Floats, tops: Floats) -> TokenField:
         totals = sums[:, -1:]
@@ -354,6 +380,11 @@ class FastEngine:
         self._tangent_factors = factor * gradient_eigenvalues(band, attention.beta)[degree]
         self._radial_factors = factor * eigenvalue_derivatives(band, attention.beta)[degree]
         self._dense = DenseEngine(attention, 3, threads=threads)
+
+    def seconds(self, count: int) -> float:
+        """What one evaluation takes; see `TokenEngine.seconds`."""
+        band = self.sphere.lmax
+        return 5e-4 + 3.3e-7 * count + 6e-7 * band**2 + 6e-10 * band**3
 
     def evaluate(
         self, points: Floats, weights: Floats, radial: bool = True, targets: Floats | None = None
@@ -410,21 +441,28 @@ def token_engine(
                 "the identity, got 'fast'"
             )
         return FastEngine(attention, threads)
-    if choice == "auto" and suited:
-        band = band_limit(attention.beta, FIELD_TOLERANCE)
-        if band <= LARGEST_LMAX and fast_cost(count, band) < dense_cost(count, dimension):
-            return FastEngine(attention, threads)
-    return DenseEngine(attention, dimension, query_key, value, threads)
+    dense = DenseEngine(attention, dimension, query_key, value, threads)
+    if choice == "dense" or not suited:
+        return dense
+    try:
+        fast = FastEngine(attention, threads)
+    except ValueError:
+        if choice == "fast":
+            raise
+        return dense
+    return fast if choice == "fast" or fast.seconds(count) < dense.seconds(count) else dense
 
 
-def fast_cost(count: int, band: int) -> float:
-    """Seconds that one evaluation by transforms takes, to a factor of two or so."""
-    return 1e-3 + 3e-7 * count + 5e-9 * band**3
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS on one thread: its products round by the number of threads, and these fight with other workers."""
+    with _blas().limit(limits=1):
+        yield
 
 
-def dense_cost(count: int, dimension: int) -> float:
-    """Seconds that one evaluation by direct summation takes on one thread, to a factor of two or so."""
-    return 5e-5 + (3e-9 + 1e-10 * dimension) * count**2
+@cache
+def _blas() -> Any:
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _chunks(rows: int, columns: int) -> Iterator[slice]:

@@ -178,17 +178,20 @@ class Particles(Table):
     seed: int = Field(0, ge=0, description="an integer >= 0")
     attention: Literal["auto", "fast", "dense"] = "auto"  # non-uniform transforms or direct summation
     update: Literal["flow", "layers"] = "flow"  # the differential equation or the layers of a network
-    step: Positive = 1.0  # η of the layers; 1 is a real network
+    step: Positive | None = None  # η of the layers, by default 1 as in a real network; of a noisy flow, 0.01
 
 
 class Output(Table):
-    """``[output]``: fields on the solver's grid or on a regular one with both poles, beside the spectrum."""
+    """``[output]``: fields on the solver's grid or on a regular one with both poles, beside the spectrum.
+
+    "flow" is what `reconstruct` needs: the low degrees of the density at every step.
+    """
 
     grid: Literal["gauss"] | tuple[Annotated[int, Field(ge=3)], Annotated[int, Field(ge=4)]] = Field(
         "gauss", description="'gauss' or [nlat >= 3, nlon >= 4]"
     )
-    fields: Annotated[tuple[Literal["density", "radius"], ...], AfterValidator(_distinct)] = Field(
-        ("density", "radius"), description="a list of 'density' and 'radius'"
+    fields: Annotated[tuple[Literal["density", "radius", "flow"], ...], AfterValidator(_distinct)] = Field(
+        ("density", "radius", "flow"), description="a list of 'density', 'radius' and 'flow'"
     )
 
 

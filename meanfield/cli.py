@@ -20,9 +20,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import MISSING, dataclass, fields
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -208,6 +206,7 @@ def solve(
     return code
 
 
+@app.command
 def simulate(
     case: CaseFile,
     /,
@@ -228,8 +227,13 @@ def simulate(
 def _run(
     kind: Literal["solve", "simulate"], case: Case, output: Path, verbosity: Verbosity, force: bool = False
 ) -> Any:
-    job = getattr(import_module("meanfield.run"), kind)
-    return job(case, output=output, progress=not verbosity.quiet, force=force)
+    if kind == "solve":
+        from .run import solve
+
+        return solve(case, output=output, progress=not verbosity.quiet, force=force)
+    from .ensemble import simulate
+
+    return simulate(case, output=output, progress=not verbosity.quiet, force=force)
 
 
 def _sources(path: Path, case: Case) -> tuple[Path, ...]:
@@ -422,6 +426,7 @@ def theory(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity
 # ---- comparison --------------------------------------------------------------------------------------------
 
 
+@app.command
 def compare(
     first: Annotated[Path, Parameter(name="CASE|DENSITY", help="Case file, or file of a density run.")],
     second: Annotated[Path | None, Parameter(name="PARTICLES", help="File of a particle run.")] = None,
@@ -432,6 +437,9 @@ def compare(
     verbosity: Verbosity = _VERBOSITY,
 ) -> int:
     """Tell how far finite-N particles are from the continuum; a case is run first if it has not been."""
+    from .comparison import compare as distances
+    from .comparison import summary
+    from .plots import plot_comparison
     from .run import open_run
 
     problem = _read_case(first, settings) if second is None else None
@@ -443,12 +451,11 @@ def compare(
     else:
         density, particles = _obtain("solve", problem, verbosity), _obtain("simulate", problem, verbosity)
         code = max(_judge(density, problem, verbosity), _judge(particles, problem, verbosity))
-    distances, plots = import_module("meanfield.compare"), import_module("meanfield.plots")
-    comparison = distances.compare(density, particles)
-    comparison.to_netcdf(path)
-    print(distances.summary(comparison))
+    comparison = distances(density, particles)
+    comparison.to_netcdf(path, engine="netcdf4")
+    print(summary(comparison))
     print(path)
-    _print_paths(plots.plot_comparison(comparison, density, particles, picture, force=destination.force))
+    _print_paths(plot_comparison(comparison, density, particles, picture, force=destination.force))
     return code
 
 
@@ -478,8 +485,3 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 def _print_paths(paths: Iterable[Path]) -> None:
     for path in paths:
         print(path)
-
-
-for _module, _command in {"particles": simulate, "compare": compare}.items():
-    if find_spec(f"meanfield.{_module}"):
-        app.command(_command)

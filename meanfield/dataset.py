@@ -57,6 +57,10 @@ COORDINATES = {
     "degree": Variable(("lm",), "1", "degree l of the spherical harmonic", kind="i4"),
     "order": Variable(("lm",), "1", "order m of the spherical harmonic", kind="i4"),
     "degree_": Variable(("degree_",), "1", "degree l of the spherical harmonic", kind="i4"),
+    "flow_time": Variable(("flow",), "1", "time of a step"),
+    "flow_piece": Variable(("flow",), "1", "smooth piece of the run that the step belongs to", kind="i4"),
+    "flow_degree": Variable(("band",), "1", "degree l of the spherical harmonic", kind="i4"),
+    "flow_order": Variable(("band",), "1", "order m of the spherical harmonic", kind="i4"),
     "quadrature_weight": Variable(("lat", "lon"), "sr", "quadrature weight", "the sum is 4 pi"),
     "seed": Variable(("seed",), "1", "number of the ensemble member", kind="i4"),
     "weight": Variable(("particle",), "1", "mass of the token", "the sum is 1"),
@@ -91,6 +95,7 @@ VARIABLES = {
         "nats, with respect to the surface measure; where rho < 0 it counts as 0",
     ),
     "mass": Variable(("time",), "1", "integral of rho"),
+    "lmax": Variable(("time",), "1", "largest degree of the solver", kind="i4"),
     "spectral_tail": Variable(("time",), "1", "energy fraction of the density in the top eighth of degrees"),
     "density_error": Variable(
         ("time",), "1", "estimated relative L2 error of the gridded density", "what stands in degrees beyond trust"
@@ -108,6 +113,12 @@ VARIABLES = {
     ),
     "radius_min": Variable(("time",), "1", "smallest radius on the solver's grid"),
     "radius_max": Variable(("time",), "1", "largest radius on the solver's grid"),
+    "flow_lm": Variable(
+        ("flow", "band", "part"), "sr-1", "low degrees of the density, which the velocity reads, at every step"
+    ),
+    "flow_rate_lm": Variable(("flow", "band", "part"), "sr-1", "time derivative of flow_lm"),
+    "flow_radius_lm": Variable(("flow", "lm", "part"), "1", "spectrum of the radius at every step"),
+    "flow_radius_rate_lm": Variable(("flow", "lm", "part"), "1", "time derivative of flow_radius_lm"),
 }
 
 MEMBER = ("seed", "time")
@@ -162,7 +173,7 @@ class RunFile:
         attributes: Mapping[str, Any],
         overwrite: bool = False,
     ) -> None:
-        self._records = 0
+        self._lengths = {"time": 0, "flow": 0}
         self._in_memory = path is None
         # Built beside its place and moved there once complete: a reader never sees half a header, and a file that
         # stood there is replaced only by a sound one.
@@ -213,15 +224,18 @@ class RunFile:
 
     def append(self, time: float, values: Mapping[str, Any]) -> None:
         """Write one record and bring it to disk; the time goes last, so that a record with a time is whole."""
-        index = self._records
+        self.extend("time", {**values, "time": time})
+        self._file.sync()
+
+    def extend(self, dimension: str, values: Mapping[str, Any]) -> None:
+        """Write the next values along an unlimited dimension; the next record brings them to disk."""
+        index = self._lengths[dimension]
         for name, value in values.items():
             value = np.asarray(value)
             if np.iscomplexobj(value):
                 value = np.stack([value.real, value.imag], axis=-1)
             self._file.variables[name][index] = value
-        self._file.variables["time"][index] = time
-        self._file.sync()
-        self._records += 1
+        self._lengths[dimension] += 1
 
     def finish(self, attributes: Mapping[str, Any]) -> None:
         """Write the closing attributes, the status last, and close a file on disk."""

@@ -27,7 +27,9 @@ from .space import Complexes, Floats, Space
 RESOLVED_ERROR = 1e-3
 """Relative L² error up to which the gridded density counts as resolved."""
 LAYER_TAIL = 1e-10
-"""Tail at which the absorbing layer comes on: the cascade has reached the end of the spectrum, and truncation begins."""
+"""Tail at which the absorbing layer comes on: the cascade has reached the end of the spectrum."""
+GROWTH_TAIL = 1e-14
+"""Tail, of the density or the radius, at which a run of growing lmax asks for more degrees."""
 LARGEST_TAIL = 1e-2
 """Tail above which a truncated run is stopped: from here the reflected cascade reaches the low degrees."""
 LARGEST_RADIUS_TAIL = 1e-5
@@ -55,6 +57,8 @@ class DensityProblem:
         Diffusivity κ ≥ 0 (per unit time).
     absorbing : bool
         Whether an absorbing layer in degree may come on when the density outgrows lmax.
+    growing : bool
+        Whether to stop once more degrees are needed, with the status "outgrown", for a problem of larger lmax.
 
     Attributes
     ----------
@@ -71,7 +75,13 @@ class DensityProblem:
     """
 
     def __init__(
-        self, space: Space, attention: Attention, scheme: Scheme, noise: float = 0.0, absorbing: bool = True
+        self,
+        space: Space,
+        attention: Attention,
+        scheme: Scheme,
+        noise: float = 0.0,
+        absorbing: bool = True,
+        growing: bool = False,
     ) -> None:
         if not (math.isfinite(noise) and noise >= 0.0):
             raise ValueError(f"noise: must be a finite number >= 0, got {noise!r}")
@@ -95,6 +105,7 @@ class DensityProblem:
         self._radius = np.ones(space.shape)
         self._slope = np.empty_like(self.field.numerator)
         self.absorbing = absorbing
+        self.growing = growing
         self.layer: AbsorbingLayer | None = None
         self._diffusion = noise * space.laplacian_eigenvalues
         self._decay = self._diffusion if noise else None
@@ -180,12 +191,22 @@ class DensityProblem:
     def observe(self, t: float, y: Floats) -> Observation:
         """What the stepper must know of an accepted state: whether to stop, and the longest useful step."""
         u = self.velocity(t, y)
-        restart = self.absorbing and self._absorb(u)
+        restart = self.absorbing and not self.growing and self._absorb(u)
         fastest = math.sqrt(np.max(np.sum(u * u, axis=0)))
         fading = 0.0 if self._decay is None else -float(np.min(self._decay))
         rate = self.space.lmax * fastest / STABLE_PHASE + fading / STABLE_DECAY
         longest = 1.0 / rate if rate > 0.0 else math.inf
-        return Observation(self._fold(t) or self._unresolved(t), longest, restart)
+        return Observation(self._outgrown(t) or self._fold(t) or self._unresolved(t), longest, restart)
+
+    def _outgrown(self, t: float) -> Stop | None:
+        if not self.growing:
+            return None
+        tail = spectral_tail(self.space, self._rho_lm)
+        if self.scheme.reads_radius:
+            tail = max(tail, spectral_tail(self.space, self._radius_lm))
+        if tail <= GROWTH_TAIL:
+            return None
+        return Stop("outgrown", f"more degrees than {self.space.lmax} are needed from t = {t:.6g} on", passing=True)
 
     def _absorb(self, u: Floats) -> bool:
         """Put the absorbing layer on once the cascade arrives, and keep it fit for the flow; tells of a change."""

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from .attention import Attention
+from .clusters import count_clusters
 from .density import DensityProblem, spectral_tail
 from .kernels import eigenvalues, gradient_eigenvalues, surface_area
 from .space import Complexes, Floats, Space
-
-CLUSTER_PROMINENCE = 1.25
-"""A density maximum counts as a cluster if it exceeds its saddles, and the uniform density, by this factor."""
 
 
 def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, Any]:
@@ -35,6 +33,7 @@ def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, 
         "energy": energy(space, problem.attention, rho_lm),
         "energy_rate": energy_rate(problem, t, y),
         "entropy": entropy(space, rho),
+        "lmax": space.lmax,
         "spectral_tail": spectral_tail(space, rho_lm),
         "density_error": problem.density_error(rho_lm),
         "degree_power": degree_power(space, rho_lm),
@@ -113,28 +112,3 @@ def degree_power(space: Space, f_lm: Complexes) -> Floats:
     """Energy Σ_m |f_lm|² of each degree l = 0 … lmax; the sum over l is ∫f²."""
     energies = space.multiplicity * np.abs(f_lm) ** 2
     return np.asarray(np.bincount(space.degree, energies, minlength=space.lmax + 1), dtype=np.float64)
-
-
-def count_clusters(space: Space, rho_lm: Complexes) -> int:
-    """Number of density maxima that stand out by `CLUSTER_PROMINENCE`, from their saddles and the uniform density.
-
-    The density is first smoothed by a heat kernel two grid lengths of lmax wide, so that truncation ripples do not
-    count.  Its superlevel sets are followed down a ladder of levels, one prominence apart: every component that
-    holds none of the level above is a new cluster.
-    """
-    width = 2.0 / space.lmax
-    smooth = space.synthesis(rho_lm * np.exp(0.5 * width**2 * space.laplacian_eigenvalues))
-    smooth = smooth[tuple(slice(None, None, 2) for _ in space.shape)]  # every second point resolves what is left
-    uniform = 1.0 / surface_area(space.dimension)
-    top = float(smooth.max())
-    if not top > CLUSTER_PROMINENCE * uniform:
-        return 0
-    steps = int(math.log(top / uniform) / math.log(CLUSTER_PROMINENCE))
-    clusters, above = 0, np.zeros(smooth.shape, dtype=bool)
-    for level in top * CLUSTER_PROMINENCE ** -np.arange(1.0, steps + 1.0):
-        mask = smooth > level
-        labels = space.components(mask)
-        old = np.unique(labels[above])
-        clusters += len(np.setdiff1d(np.unique(labels[mask]), old))
-        above = mask
-    return clusters

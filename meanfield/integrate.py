@@ -52,6 +52,8 @@ class Outcome:
     steps: int
     wall_seconds: float
     facts: Mapping[str, float] = field(default_factory=dict)
+    state: Floats = field(default_factory=lambda: np.empty(0))
+    """The last sound state."""
 
 
 def integrate(
@@ -62,6 +64,7 @@ def integrate(
     tolerances: Tolerances = Tolerances(),
     limits: Limits = Limits(),
     report: Callable[[float], None] | None = None,
+    trace: Callable[[int, float, Floats, Floats], None] | None = None,
 ) -> Outcome:
     """Step a problem from ``times[0]`` to ``times[-1]`` and hand every snapshot to ``record``.
 
@@ -79,6 +82,9 @@ def integrate(
         Accuracy, and when to give up.
     report : callable, optional
         Called with t after every step.
+    trace : callable, optional
+        Called with (piece, t, y, y') at the beginning of every smooth piece and after each of its steps: what a
+        continuous extension of the whole run needs.
 
     Returns
     -------
@@ -94,7 +100,7 @@ def integrate(
     if len(times) < 2 or any(later <= earlier for earlier, later in pairwise(times)):
         raise ValueError(f"times must be at least two and increase strictly, got {list(times)}")
     with np.errstate(all="ignore"):  # every accepted state is checked, and the outcome says what happened
-        return _Run(problem, [float(t) for t in times], record, tolerances, limits, report).go(state)
+        return _Run(problem, [float(t) for t in times], record, tolerances, limits, report, trace).go(state)
 
 
 class _Run:
@@ -108,6 +114,7 @@ class _Run:
         tolerances: Tolerances,
         limits: Limits,
         report: Callable[[float], None] | None,
+        trace: Callable[[int, float, Floats, Floats], None] | None,
     ) -> None:
         self.problem = problem
         self.times = times
@@ -115,6 +122,8 @@ class _Run:
         self.tolerances = tolerances
         self.limits = limits
         self.report = report
+        self.trace = trace
+        self.pieces = 0
         self.recorded = 0
         self.steps = self.evaluations = 0
         self.begin = time.monotonic()
@@ -135,11 +144,10 @@ class _Run:
                     t, y, stop = self._segment(begin, end, y)
         if stop is None:
             stop = Stop("completed", f"reached t = {t:g}")
-        elif t > self.times[max(self.recorded - 1, 0)]:
+        elif not stop.passing and t > self.times[max(self.recorded - 1, 0)]:
             self.record(t, y)
-        return Outcome(
-            stop.status, stop.message, t, self.evaluations, self.steps, time.monotonic() - self.begin, stop.facts
-        )
+        seconds = time.monotonic() - self.begin
+        return Outcome(stop.status, stop.message, t, self.evaluations, self.steps, seconds, stop.facts, y)
 
     def _segment(self, begin: float, end: float, y: Floats) -> tuple[float, Floats, Stop | None]:
         """Step over an interval without breakpoints; returns the last sound state, and why it is the last."""
@@ -166,6 +174,7 @@ class _Run:
         if not np.isfinite(solver.f).all():
             return t, y, Stop("failed", f"the tendency is not finite at t = {t:g}"), 0.0
         self.restart = False
+        self._trace(solver)
         while solver.status == "running" and not self.restart:
             counted = solver.nfev
             solver.max_step = self.longest_step
@@ -177,6 +186,7 @@ class _Run:
                 return t, y, stop, 0.0
             t, y = float(solver.t), solver.y
             self.steps += 1
+            self._trace(solver)
             self._record_due(t, y, solver)
             self.evaluations += solver.nfev - counted
             self._observe(t, y)
@@ -184,7 +194,12 @@ class _Run:
                 self.report(t)
             if self.stop is not None:
                 break
+        self.pieces += 1
         return t, y, self.stop, float(solver.h_abs)
+
+    def _trace(self, solver: DOP853) -> None:
+        if self.trace is not None:
+            self.trace(self.pieces, float(solver.t), solver.y, solver.f)
 
     def _record_due(self, t: float, y: Floats, solver: DOP853 | None = None) -> None:
         """Record the snapshots due up to t."""

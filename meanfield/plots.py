@@ -1,10 +1,7 @@
-"""Pictures of runs: maps of the density and of the radius, curves of the diagnostics, schemes side by side.
+"""Pictures of runs: maps of density and radius, curves of diagnostics, schemes side by side, tokens against density.
 
-Every function takes datasets in the format of a density run and returns a `matplotlib.figure.Figure` with an
-Agg canvas: no display is needed, and no global state of matplotlib is read or changed.
-
-Maps are Mollweide projections, so equal areas of ink are equal solid angles: east is right, north is up, and
-longitude 0 is in the middle. All maps of one quantity in a picture share one colour scale.
+Every function takes datasets in the format of a run and returns a `matplotlib.figure.Figure` with an Agg canvas: no
+display is needed, and no global state of matplotlib is read or changed.
 """
 
 from __future__ import annotations
@@ -24,17 +21,16 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import FuncNorm, Normalize
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
-from matplotlib.projections.geo import GeoAxes
-from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-__all__ = ["draw_curves", "draw_maps", "draw_schemes", "plot_run"]
+from .comparison import token_groups
+from .maps import DOT, Field, check_field, closed_snapshot, dot_tokens, map_axes, paint, ticks
 
-Field = Literal["density", "radius"]
+__all__ = ["draw_comparison", "draw_curves", "draw_maps", "draw_schemes", "plot_comparison", "plot_run"]
+
 Kind = Literal["all", "maps", "curves", "radius", "schemes"]
 
 # Inches, points and dots per inch: printed 7 inches wide, the smallest letters (13 pt here) measure 9 pt.
@@ -52,7 +48,6 @@ _STYLE: dict[str, Any] = {
 # On top of matplotlib's defaults, whatever the user's own settings are.
 _style = partial(matplotlib.style.context, ["default", _STYLE])
 
-_FIELDS = {"density": ("density ρ (sr⁻¹)", "magma"), "radius": ("radius r", "cividis")}
 _CURVES = {
     "order parameter |m|": ["order_parameter"],
     "energy E": ["energy"],
@@ -66,8 +61,19 @@ _CURVES = {
 # common factor, so the first 28 runs all look different.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 _DASHES = ("-", (0, (5.0, 1.5)), (0, (1.2, 1.2)), (0, (6.0, 1.5, 1.2, 1.5)))
-_UNIFORM = 1.0 / (4.0 * math.pi)
-_ticks = partial(MaxNLocator, nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
+_DISTANCES = {
+    "moment1": "mean token",
+    "moment2": "second moment",
+    "sobolev": "Sobolev H⁻²",
+    "field_mean": "attention field, mean",
+    "field_max": "attention field, max",
+    "energy": "energy",
+    "wasserstein": "Wasserstein W₂",
+}
+_MOST_DOTS = 1000
+_FIRST: dict[str, Any] = {"color": _COLOURS[1], "marker": "s"}
+_LAST: dict[str, Any] = {"color": _COLOURS[0], "marker": "o"}
+_GUIDE: dict[str, Any] = {"color": "0.55", "linestyle": (0, (4.0, 2.0)), "linewidth": 1.5}
 
 
 def draw_maps(dataset: xr.Dataset, times: Iterable[float] | None = None, field: Field = "density") -> Figure:
@@ -148,7 +154,7 @@ def draw_schemes(
     """
     datasets = _runs(datasets)
     for dataset in datasets:
-        _check_field(dataset, "density")
+        check_field(dataset, "density")
     longest = max(datasets, key=lambda dataset: float(_times(dataset)[-1]))
     if times is None:
         columns = _times(longest)[_records(longest, None, count=4)]
@@ -157,7 +163,7 @@ def draw_schemes(
         columns = _checked_times(times, first, float(_times(longest)[-1]))
     with _style():
         figure = _figure(0.4 + len(datasets) * (3.75 / len(columns) + 0.05), datasets)
-        axes = _map_axes(figure, len(datasets), len(columns))
+        axes = map_axes(figure, len(datasets), len(columns))
         painted = {}
         for number, (dataset, name) in enumerate(zip(datasets, _names(datasets, names), strict=True)):
             label = _plain(textwrap.fill(name, 16))
@@ -167,7 +173,7 @@ def draw_schemes(
                 title = f"t = {time:.4g}" if number == 0 else ""
                 record = int(np.abs(own - time).argmin())
                 if own[0] <= time <= own[-1]:
-                    painted[axis] = _closed_snapshot(dataset, "density", record)
+                    painted[axis] = closed_snapshot(dataset, "density", record)
                     if abs(own[record] - time) > 1e-3 * float(np.ptp(columns)):
                         title += f" (at {own[record]:.4g})"
                 else:
@@ -175,7 +181,51 @@ def draw_schemes(
                     note = _stop(dataset).replace(" at ", "\n") or "not run"
                     axis.text(0.0, 0.0, note, ha="center", va="center", color="0.3")
                 axis.set_title(title.strip())
-        _paint(figure, painted, axes, "density")
+        paint(figure, painted, axes, "density")
+    return figure
+
+
+def draw_comparison(comparison: xr.Dataset, density: xr.Dataset, particles: xr.Dataset | xr.DataTree) -> Figure:
+    """Tokens over the density, their distances from it against N, and curves of an ensemble over those of the density.
+
+    Maps are drawn at the first, middle and last common time, with up to 1000 tokens of the largest N, if the density
+    run has a gridded density. Distances are root mean squares over the seeds, with bars of one standard deviation, at
+    the first and the last time, beside what independent tokens would have and a line of slope −1/2 through the last.
+    Those of a single N are drawn against time.
+    Curves are drawn for up to three N, with a band of one standard deviation over the seeds to either side of the mean.
+
+    Parameters
+    ----------
+    comparison : xarray.Dataset
+        Result of `compare`.
+    density : xarray.Dataset
+        The density run that was compared.
+    particles : xarray.Dataset or xarray.DataTree
+        The particle run that was compared.
+    """
+    groups = token_groups(particles)
+    distances = [name for name in _DISTANCES if comparison[f"rms_{name}"].notnull().any()]
+    rows = math.ceil((len(distances) + 2) / 3)
+    times = _times(comparison)
+    times = times[np.unique([0, (len(times) - 1) // 2, len(times) - 1])]
+    heights = [1.4 + 2.7 * rows]
+    if has_maps := "density" in density:
+        heights.insert(0, 0.5 + 4.2 / len(times))
+    with _style():
+        figure = _figure(sum(heights), [density])
+        parts = np.atleast_1d(np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)))
+        legend = _fill_token_maps(parts[0], density, groups, times) if has_maps else {}
+        axes = list(parts[-1].subplots(rows, 3, squeeze=False).flat)
+        for axis, name in zip(axes, distances, strict=False):
+            axis.set_title(_DISTANCES[name])
+            axis.grid(color="0.9", linewidth=0.6)
+            legend |= (_fill_distance if len(groups) > 1 else _fill_history)(axis, comparison, name)
+            _scale_distances(axis)
+        for axis, name in zip(axes[len(distances) :], ("order_parameter", "energy"), strict=False):
+            legend |= _fill_ensemble(axis, density, groups, name)
+        for axis in axes[len(distances) + 2 :]:
+            axis.remove()
+        parts[-1].legend(list(legend.values()), list(legend), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -215,9 +265,7 @@ def plot_run(
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind = {kind!r} is unknown; allowed: {', '.join(get_args(Kind))}")
-    output = Path(output)
-    if output.suffix != ".png":
-        raise ValueError(f"output = {str(output)!r} must end in .png")
+    output = _png(output)
     datasets = _runs(datasets)
     names = _names(datasets, names)
     times = None if times is None else list(times)
@@ -235,11 +283,44 @@ def plot_run(
             pictures[f"{number}-" + re.sub(r"[^\w.-]+", "-", name)] = partial(draw, dataset)
 
     paths = [output.with_suffix(f".{label}.png" if len(pictures) > 1 else ".png") for label in pictures]
-    existing = ", ".join(str(path) for path in paths if path.exists())
+    _write(dict(zip(paths, pictures.values(), strict=True)), force)
+    return paths
+
+
+def plot_comparison(
+    comparison: xr.Dataset,
+    density: xr.Dataset,
+    particles: xr.Dataset | xr.DataTree,
+    output: str | os.PathLike[str],
+    force: bool = False,
+) -> list[Path]:
+    """Write the picture of `draw_comparison` as a PNG file, and return its path in a list.
+
+    Raises
+    ------
+    ValueError
+        For an output that does not end in ``.png``, and what `draw_comparison` refuses.
+    FileExistsError
+        If the file exists and `force` is not set.
+    """
+    path = _png(output)
+    _write({path: partial(draw_comparison, comparison, density, particles)}, force)
+    return [path]
+
+
+def _png(output: str | os.PathLike[str]) -> Path:
+    path = Path(output)
+    if path.suffix != ".png":
+        raise ValueError(f"output = {str(path)!r} must end in .png")
+    return path
+
+
+def _write(pictures: Mapping[Path, Callable[[], Figure]], force: bool) -> None:
+    existing = ", ".join(str(path) for path in pictures if path.exists())
     if existing and not force:
         raise FileExistsError(f"{existing} exists; name another output or use force")
     # All are drawn before the first is written: a refusal leaves no half of a set behind.
-    for path, figure in zip(paths, [draw() for draw in pictures.values()], strict=True):
+    for path, figure in zip(pictures, [draw() for draw in pictures.values()], strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -247,7 +328,6 @@ def plot_run(
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
-    return paths
 
 
 def _draw_all(dataset: xr.Dataset, times: Iterable[float] | None) -> Figure:
@@ -262,7 +342,7 @@ def _draw_all(dataset: xr.Dataset, times: Iterable[float] | None) -> Figure:
 def _draw_run(dataset: xr.Dataset, shown: Mapping[Field, Sequence[int]], panels: Sequence[str]) -> Figure:
     """Maps of the records shown of each field and, under them, the panels of curves."""
     for field in shown:
-        _check_field(dataset, field)
+        check_field(dataset, field)
     columns = _map_columns(shown)
     rows = sum(math.ceil(len(records) / columns) for records in shown.values())
     heights = [0.1 + rows * (4.2 / columns + 0.4), _curves_height(panels)]
@@ -302,21 +382,11 @@ def _curves_height(panels: Sequence[str]) -> float:
     return 0.4 + 2.4 * math.ceil(len(panels) / 3) if panels else 0.0
 
 
-def _map_axes(figure: FigureBase, rows: int, columns: int) -> Any:
-    axes = figure.subplots(rows, columns, squeeze=False, subplot_kw={"projection": "mollweide"})
-    for axis in axes.flat:
-        axis.set_longitude_grid(60.0)
-        axis.set_latitude_grid(30.0)
-        axis.grid(color="0.75", alpha=0.35, linewidth=0.6)
-        axis.tick_params(labelleft=False, labelbottom=False)
-    return axes
-
-
 def _fill_maps(figure: FigureBase, dataset: xr.Dataset, shown: Mapping[Field, Sequence[int]]) -> None:
     """Fill rows of a common grid with each field's records, so that the columns of all fields are aligned."""
     columns = _map_columns(shown)
     rows = {field: math.ceil(len(records) / columns) for field, records in shown.items()}
-    axes = _map_axes(figure, sum(rows.values()), columns)
+    axes = map_axes(figure, sum(rows.values()), columns)
     for field, records in shown.items():
         block, axes = axes[: rows[field]], axes[rows[field] :]
         for axis in block.flat[len(records) :]:
@@ -324,91 +394,8 @@ def _fill_maps(figure: FigureBase, dataset: xr.Dataset, shown: Mapping[Field, Se
         painted = {}
         for axis, record in zip(block.flat, records, strict=False):
             axis.set_title(f"t = {_times(dataset)[record]:.4g}")
-            painted[axis] = _closed_snapshot(dataset, field, record)
-        _paint(figure, painted, block, field)
-
-
-def _paint(figure: FigureBase, painted: Mapping[GeoAxes, xr.DataArray], block: Any, field: Field) -> None:
-    """Paint each snapshot on its axes, all with one norm, and put one colour bar beside the block of axes."""
-    if not painted:
-        raise ValueError("no run reaches any of the times given; name times within one of the runs")
-    label, colour_map = _FIELDS[field]
-    lowest = min(float(snapshot.min()) for snapshot in painted.values())
-    norm = _norm(lowest, max(float(snapshot.max()) for snapshot in painted.values()), field)
-    bottom = norm.vmin or 0.0
-    if field == "density" and lowest < -1e-3 * _UNIFORM:
-        label += "\nρ < 0 clipped"
-    for axis, snapshot in painted.items():
-        # The projection fills its axes, so a picture of the map is an image in axes coordinates.
-        image = AxesImage(axis, norm=norm, cmap=colour_map, origin="lower", extent=(0.0, 1.0, 0.0, 1.0))
-        image.set_transform(axis.transAxes)
-        image.set_data(np.maximum(_map_pixels(snapshot, 800 // block.shape[1]), bottom))
-        image.set_clip_path(axis.patch)
-        axis.add_image(image)
-    height = len(block) * (4.2 / block.shape[1] + 0.3)
-    logarithmic = isinstance(norm, FuncNorm)
-    figure.colorbar(
-        image,
-        ax=[axis for axis in block.flat if axis.figure is not None],
-        label=label,
-        extend="min" if lowest < bottom else "neither",
-        ticks=_decades(norm, 0.3 / height) if logarithmic else _ticks(),
-        format=LogFormatterSciNotation() if logarithmic else None,
-        aspect=5.5 * height,
-        pad=0.02,
-    )
-
-
-def _decades(norm: Normalize, gap: float) -> list[float]:
-    """Powers of ten on a colour bar, from its top down, at least `gap` of its length apart."""
-    ticks: list[float] = []
-    for power in range(math.floor(math.log10(norm.vmax or 1.0)), -12, -1):
-        if 10.0**power >= (norm.vmin or 0.0) and (not ticks or norm(ticks[-1]) - norm(10.0**power) >= gap):
-            ticks.append(10.0**power)
-    return ticks
-
-
-def _closed_snapshot(dataset: xr.Dataset, field: str, record: int) -> xr.DataArray:
-    """One record, its first meridian repeated at the end a full turn further, so that no gap is left."""
-    snapshot = dataset[field].isel(time=record, drop=True).transpose("lat", "lon").sortby(["lat", "lon"])
-    if not np.isfinite(snapshot).all():
-        raise ValueError(f"{field} at t = {_times(dataset)[record]:g} is not finite; maps need finite values")
-    first = snapshot.isel(lon=[0])
-    return xr.concat([snapshot, first.assign_coords(lon=first["lon"] + 360.0)], "lon", join="exact")
-
-
-def _map_pixels(snapshot: xr.DataArray, height: int) -> NDArray[np.float64]:
-    """Pixels (height, 2 height) of the box around a Mollweide map, from the south up, from the west eastward.
-
-    At the height sin α of a map of half-axes 1: π sin(lat) = 2α + sin 2α and lon = π x / cos α. Bilinear between
-    grid points; beyond the last latitudes, near the poles, the last rows are continued.
-    """
-    x, y = ((np.arange(size) + 0.5) / (0.5 * size) - 1.0 for size in (2 * height, height))
-    angle = np.arcsin(y)
-    latitude = np.degrees(np.arcsin((2.0 * angle + np.sin(2.0 * angle)) / np.pi))
-    longitude = 180.0 * np.clip(x / np.cos(angle)[:, np.newaxis], -1.0, 1.0)
-    west, south, north = (float(end) for end in (snapshot["lon"][0], snapshot["lat"][0], snapshot["lat"][-1]))
-    return snapshot.interp(
-        lat=xr.DataArray(np.clip(latitude, south, north), dims="y"),
-        lon=xr.DataArray((longitude - west) % 360.0 + west, dims=("y", "x")),
-    ).to_numpy()
-
-
-def _norm(lowest: float, highest: float, field: Field) -> Normalize:
-    """One norm for early states near the uniform density and for late peaks: see `draw_maps`."""
-    if highest - lowest <= 1e-9 * abs(highest):
-        return Normalize(lowest - 0.01 * abs(highest), highest + 0.01 * abs(highest))
-    if field == "radius":
-        return Normalize(lowest, highest)
-    if highest <= 8.0 * _UNIFORM:
-        return Normalize(max(lowest, 0.0), highest)
-    # With u = log₁₀(ρ/uniform), colours go as arsinh 2u: a decade counts more the closer it is to uniform.
-    # Nearly empty regions, below a fiftieth of the uniform density, are not worth further colours.
-    functions = (
-        lambda density: np.arcsinh(2.0 * np.log10(np.maximum(density, 1e-300) / _UNIFORM)),
-        lambda colour: _UNIFORM * 10.0 ** (0.5 * np.sinh(colour)),
-    )
-    return FuncNorm(functions, max(lowest, _UNIFORM / 50.0), highest)
+            painted[axis] = closed_snapshot(dataset, field, record)
+        paint(figure, painted, block, field)
 
 
 def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Sequence[str]) -> None:
@@ -417,8 +404,8 @@ def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Seq
     for axis, panel in zip(axes, panels, strict=False):
         axis.set_title(panel)
         axis.grid(color="0.9", linewidth=0.6)
-        axis.xaxis.set_major_locator(_ticks(nbins=6))
-        axis.yaxis.set_major_locator(_ticks(integer=panel == "clusters"))
+        axis.xaxis.set_major_locator(ticks(nbins=6))
+        axis.yaxis.set_major_locator(ticks(integer=panel == "clusters"))
         steps = "steps-post" if panel == "clusters" else "default"
         for number, dataset in enumerate(datasets):
             times, curves, style = _times(dataset), _curves(dataset, panel), _line(number)
@@ -437,6 +424,108 @@ def _fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Seq
     for axis in axes[max(0, len(panels) - columns) : len(panels)]:
         axis.set_xlabel("time t")
         axis.tick_params(labelbottom=True)
+
+
+def _fill_token_maps(
+    figure: FigureBase, density: xr.Dataset, groups: Mapping[int, xr.Dataset], times: NDArray[np.float64]
+) -> dict[str, Any]:
+    """Maps of the density with tokens of the largest N, and what the legend must say of them."""
+    check_field(density, "density")
+    count, group = list(groups.items())[-1]
+    tokens = group["position"].isel(seed=0, particle=slice(None, None, math.ceil(count / _MOST_DOTS)))
+    axes = map_axes(figure, 1, len(times))
+    painted, legend = {}, {}
+    for axis, time in zip(axes.flat, times, strict=True):
+        axis.set_title(f"t = {time:.4g}")
+        painted[axis] = closed_snapshot(density, "density", int(np.flatnonzero(_times(density) == time)[0]))
+        points = tokens.sel(time=time).transpose("particle", "axis").to_numpy()
+        if np.isfinite(points).all():  # the member had not failed by then
+            dot_tokens(axis, points)
+            legend[f"{len(points)} of {count} tokens"] = Line2D([], [], **DOT | {"markersize": 5.0})
+    paint(figure, painted, axes, "density")
+    return legend
+
+
+def _fill_distance(axis: Axes, comparison: xr.Dataset, name: str) -> dict[str, Any]:
+    """One distance against N at the first and last time that has it, and what the legend must say of it."""
+    legend: dict[str, Any] = {}
+    counts = comparison["count"].to_numpy().astype(float)
+    has = np.flatnonzero(comparison[f"rms_{name}"].notnull().any("count"))
+    for at, look in {has[0]: _FIRST, has[-1]: _LAST}.items():
+        record = comparison.isel(time=at)
+        rms, spread = record[f"rms_{name}"].to_numpy(), np.nan_to_num(record[f"spread_{name}"])
+        bars = [np.minimum(spread, 0.9 * rms), spread]  # a logarithmic axis has no zero
+        axis.errorbar(counts, rms, bars, linestyle="none", markersize=5.0, capsize=3.0, elinewidth=1.2, **look)
+        legend[f"t = {float(record['time']):.4g}, rms ± spread"] = Line2D([], [], linestyle="none", **look)
+        if f"expected_{name}" in record:
+            axis.plot(counts, record[f"expected_{name}"], color=look["color"], linewidth=1.2, zorder=1.8)
+            legend["independent tokens"] = Line2D([], [], color="0.3", linewidth=1.2)
+    if (there := rms > 0.0).any():
+        through = np.exp(np.mean(np.log(rms[there] * np.sqrt(counts[there]))))
+        axis.plot(counts[there], through / np.sqrt(counts[there]), zorder=1.7, **_GUIDE)
+        legend["slope −1/2"] = Line2D([], [], **_GUIDE)
+    low, high = record[f"slope_{name}_interval"].to_numpy()
+    if math.isfinite(low):
+        text = f"slope {(low + high) / 2:.2f} ± {(high - low) / 2:.2f}".replace("-", "−")
+        axis.text(0.98, 0.88, text, transform=axis.transAxes, ha="right")
+    axis.set_xscale("log")
+    axis.set_xlim(counts[0] / 1.5, counts[-1] * 1.5)
+    axis.tick_params(axis="x", which="minor", labelbottom=False)
+    axis.set_xlabel("tokens N")
+    return legend
+
+
+def _fill_history(axis: Axes, comparison: xr.Dataset, name: str) -> dict[str, Any]:
+    """One distance of a single number of tokens against time, and what the legend must say of it."""
+    record, times = comparison.isel(count=0), _times(comparison)
+    rms, spread = record[f"rms_{name}"].to_numpy(), np.nan_to_num(record[f"spread_{name}"])
+    has = np.isfinite(rms)
+    style = {"color": _LAST["color"], "marker": _LAST["marker"] if has.sum() <= 3 else None}
+    band = axis.fill_between(
+        times[has],
+        np.maximum(rms - spread, 0.1 * rms)[has],  # a logarithmic axis has no zero
+        (rms + spread)[has],
+        color=style["color"],
+        alpha=0.35,
+        linewidth=0.0,
+    )
+    (line,) = axis.plot(times[has], rms[has], **style)
+    legend: dict[str, Any] = {"distance, rms ± spread": (band, line)}
+    if f"expected_{name}" in record:
+        (legend["independent tokens"],) = axis.plot(times, record[f"expected_{name}"], color="0.3", linewidth=1.2)
+    axis.xaxis.set_major_locator(ticks())
+    axis.set_xlabel("time t")
+    return legend
+
+
+def _scale_distances(axis: Axes) -> None:
+    """Four decades at most: a distance that is only round-off must not squeeze the rest."""
+    axis.set_yscale("log", nonpositive="mask")
+    low, high = axis.get_ylim()
+    low = max(low, 1e-4 * high)
+    axis.set_ylim(low, high)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high < 3e2 * low else (1.0,)))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.tick_params(axis="y", which="minor", left=False, labelleft=False)
+
+
+def _fill_ensemble(axis: Axes, density: xr.Dataset, groups: Mapping[int, xr.Dataset], name: str) -> dict[str, Any]:
+    """One diagnostic of the density over the bands of ensembles, and what the legend must say of them."""
+    axis.set_title(next(panel for panel, names in _CURVES.items() if names == [name]))
+    axis.set_xlabel("time t")
+    axis.grid(color="0.9", linewidth=0.6)
+    axis.xaxis.set_major_locator(ticks())
+    axis.yaxis.set_major_locator(ticks())
+    legend: dict[str, Any] = {}
+    for position, colour in {0: _COLOURS[6], (len(groups) - 1) // 2: _COLOURS[2], len(groups) - 1: _COLOURS[3]}.items():
+        count, group = list(groups.items())[position]
+        curves = np.ma.masked_invalid(group[name].transpose("seed", "time").to_numpy())  # some member may have failed
+        mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=1).filled(0.0)
+        band = axis.fill_between(_times(group), mean - spread, mean + spread, color=colour, alpha=0.35, linewidth=0.0)
+        (line,) = axis.plot(_times(group), mean, color=colour, linewidth=1.5)
+        legend[f"N = {count}, mean ± spread"] = (band, line)
+    (line,) = axis.plot(_times(density), density[name], color="black", linewidth=1.5, linestyle=_DASHES[1])
+    return legend | {"density": line}
 
 
 def _scale_tails(axis: Axes, tails: NDArray[np.float64]) -> None:
@@ -500,16 +589,6 @@ def _stop(dataset: xr.Dataset) -> str:
 def _plain(text: str) -> str:
     """Text that matplotlib does not take for mathematics."""
     return text.replace("$", r"\$")
-
-
-def _check_field(dataset: xr.Dataset, field: str) -> None:
-    if field not in _FIELDS:
-        raise ValueError(f"field = {field!r} is unknown; allowed: {', '.join(_FIELDS)}")
-    if field not in dataset:
-        has = ", ".join(name for name in _FIELDS if name in dataset) or "neither density nor radius"
-        raise ValueError(f"the run has no {field} to map; it has {has}")
-    if set(dataset[field].dims) != {"time", "lat", "lon"}:
-        raise ValueError(f"{field} has dimensions {dataset[field].dims}; maps need (time, lat, lon)")
 
 
 def _times(dataset: xr.Dataset) -> NDArray[np.float64]:

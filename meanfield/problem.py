@@ -15,11 +15,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a run ends before its final time: a status word, a sentence, and facts for the file."""
+    """Why a problem ends before its final time: a status word, a sentence, and facts for the file.
+
+    ``passing`` tells that another problem goes on from there, so that the state is no record of its own.
+    """
 
     status: str
     message: str
     facts: Mapping[str, float] = field(default_factory=dict)
+    passing: bool = False
 
 
 @dataclass(frozen=True)

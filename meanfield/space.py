@@ -44,6 +44,10 @@ class Space(Protocol):
         """Degree of each coefficient."""
 
     @property
+    def order(self) -> Integers:
+        """Order of each coefficient."""
+
+    @property
     def multiplicity(self) -> Floats:
         """∫ f g = Σ multiplicity Re(f_lm conj g_lm)."""
 
@@ -61,6 +65,10 @@ class Space(Protocol):
 
     def integrate(self, f: Floats) -> float:
         """∫ f."""
+
+    @property
+    def neighbours(self) -> Integers:
+        """Flat indices of every grid point and its neighbours, one row a point."""
 
     def components(self, mask: NDArray[np.bool_]) -> Integers:
         """Label the connected components of a set of grid points; 0 outside the set."""

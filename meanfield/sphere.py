@@ -43,6 +43,11 @@ def number_of_coefficients(lmax: int) -> int:
     return (lmax + 1) * (lmax + 2) // 2
 
 
+def lmax_of(f_lm: Complexes) -> int:
+    """Largest degree of a stored spectrum, from its length."""
+    return (math.isqrt(8 * f_lm.shape[-1] + 1) - 3) // 2
+
+
 def _positions(lmax: int, order: int) -> slice:
     """Where the coefficients l = order … lmax of one order are stored."""
     start = order * (lmax + 1) - order * (order - 1) // 2
@@ -211,6 +216,19 @@ class Sphere:
         """∫ f over the sphere, exact for fields of degree ≤ 2 nlat − 1."""
         return float(np.sum(self.weights * f))
 
+    def cartesian(self, v: Floats) -> Floats:
+        """Components (x, y, z) of a tangent field (south, east) on the grid, shape (3, nlat, nlon)."""
+        south, east = v
+        lat, lon = np.radians(self.latitude)[:, None], np.radians(self.longitude)[None, :]
+        horizontal = np.sin(lat) * south
+        return np.stack(
+            [
+                horizontal * np.cos(lon) - east * np.sin(lon),
+                horizontal * np.sin(lon) + east * np.cos(lon),
+                -np.cos(lat) * south,
+            ]
+        )
+
     def components(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Label the connected components of grid points, across the date line and over the poles.
 
@@ -227,6 +245,21 @@ class Sphere:
         graph = sparse.coo_array((np.ones(pairs.shape[1]), tuple(pairs)), shape=(count + 1, count + 1))
         _, merged = sparse.csgraph.connected_components(graph, directed=False)
         return np.where(mask, merged[labels[1:-1]] + 1, 0)
+
+    @cached_property
+    def neighbours(self) -> NDArray[np.int64]:
+        """Flat indices of every grid point and its eight neighbours, (nlat·nlon, 9), across date line and poles.
+
+        A point of the first or last row also has the one opposite it over the pole.
+        """
+        row, column = np.divmod(np.arange(self.nlat * self.nlon), self.nlon)
+        found = []
+        for south in (-1, 0, 1):
+            for east in (-1, 0, 1):
+                beyond = (row + south < 0) | (row + south >= self.nlat)
+                across = (column + east + np.where(beyond, self.nlon // 2, 0)) % self.nlon
+                found.append(np.clip(row + south, 0, self.nlat - 1) * self.nlon + across)
+        return _frozen(np.stack(found, axis=1))
 
     # ------------------------------------------------------------------ transforms
 

@@ -50,9 +50,9 @@ DEFAULTS = {
         "seed": 0,
         "attention": "auto",
         "update": "flow",
-        "step": 1.0,
+        "step": None,
     },
-    "output": {"grid": "gauss", "fields": ["density", "radius"]},
+    "output": {"grid": "gauss", "fields": ["density", "radius", "flow"]},
 }
 SCHEME_KEYS = {"mix-ln": {"switch_time": 2}, "ngpt": {"rate": [[0, 1], [2.5, 0.5]]}}
 LAW_KEYS = {

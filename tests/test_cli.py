@@ -82,8 +82,8 @@ def runs(monkeypatch):
             raise record.error
         return run_of(case, output, **record.outcome)
 
-    for name in ("solve", "simulate"):
-        monkeypatch.setattr(f"meanfield.run.{name}", job, raising=False)
+    monkeypatch.setattr("meanfield.run.solve", job)
+    monkeypatch.setattr("meanfield.ensemble.simulate", job)
     return record
 
 
@@ -213,7 +213,7 @@ def test_a_picture_on_demand(folder, runs, capsys, monkeypatch):
         (["plot", "case.toml", "--times", "x"], "x"),
         (["info", "none.nc"], "none.nc: no such file"),
         (["info", "case.toml"], "case.toml: not a readable netCDF file"),
-        (["check", "case.toml", "--set", "solver.lmax=auto"], "case.toml: solver.lmax: "),
+        (["check", "case.toml", "--set", "solver.lmax=5000"], "case.toml: solver.lmax "),
         (["check", "case.toml", "--set", "attention.beta=9999"], "case.toml: attention.beta"),
         (["theory", "case.toml", "--set", "attention.value=[[2,0,0],[0,1,0],[0,0,1]]"], "case.toml: attention: linear"),
     ],
@@ -298,11 +298,10 @@ def test_simulate_writes_its_own_file(folder, runs, capsys):
 
 
 def test_compare_runs_what_is_missing(folder, runs, capsys, monkeypatch):
-    compare = types.ModuleType("meanfield.compare")
-    compare.compare = lambda density, particles: xarray.Dataset({"both": density["energy"] + particles["energy"]})
-    compare.summary = lambda comparison: "a table"
-    monkeypatch.setitem(sys.modules, "meanfield.compare", compare)
-    monkeypatch.setattr("meanfield.plots.plot_comparison", lambda *parts, force: [parts[-1]], raising=False)
+    both = xarray.Dataset({"both": ("time", [1.0])})
+    monkeypatch.setattr("meanfield.comparison.compare", lambda density, particles: both)
+    monkeypatch.setattr("meanfield.comparison.summary", lambda comparison: "a table")
+    monkeypatch.setattr("meanfield.plots.plot_comparison", lambda *parts, force: [parts[-1]])
 
     results = "a table\noutputs/case.compare.nc\noutputs/case.compare.png\n"
     assert cli.compare(Path("case.toml"), verbosity=cli.Verbosity(quiet=True)) == 0
@@ -317,6 +316,22 @@ def test_compare_runs_what_is_missing(folder, runs, capsys, monkeypatch):
     with pytest.raises(ValueError, match="of another case"):
         cli.compare(Path("case.toml"), settings=["attention.beta=5"], destination=cli.Destination(force=True))
     assert len(runs.calls) == 2
+
+
+def test_a_comparison_for_real(folder, capsys):
+    """From a case to a table, a file and a picture, in this process."""
+    small = [f"{key}={value}" for key, value in {"solver.lmax": 31, "time.final": 0.1, "particles.seeds": 2}.items()]
+    settings = [part for setting in [*small, "particles.count=[8, 32]"] for part in ("--set", setting)]
+    assert main(["compare", "case.toml", *settings, "--quiet"]) == 0
+    out, lines = said(capsys)
+    assert lines == []
+    assert out.splitlines()[0] == "A case, β = 4: peri-ln, softmax, beta = 4, 2 seeds"
+    assert out.splitlines()[-2:] == ["outputs/case.compare.nc", "outputs/case.compare.png"]
+    assert (folder / "outputs" / "case.compare.png").read_bytes().startswith(b"\x89PNG")
+    with xarray.open_dataset(folder / "outputs" / "case.compare.nc") as comparison:
+        assert comparison.sizes == {"count": 2, "seed": 2, "time": 3, "bound": 2}
+    assert main(["compare", "outputs/case.particles.nc", "outputs/case.nc", "-o", "x.nc"]) == 2
+    assert "particles: must be a run of `simulate`" in one_line(capsys)
 
 
 # ---- looking --------------------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_a_killed_run_leaves_a_readable_file(three_bumps: MakeCase, tmp_path: Pa
         "old = d.RunFile.append\n"
         "def append(self, time, values):\n"
         "    old(self, time, values)\n"
-        "    if self._records == 8: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if self._lengths['time'] == 8: os.kill(os.getpid(), signal.SIGKILL)\n"
         "d.RunFile.append = append\n"
         f"meanfield.solve(meanfield.Case.from_json(sys.stdin.read()), output={str(path)!r})\n"
     )

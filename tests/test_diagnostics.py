@@ -62,36 +62,6 @@ def test_entropy_and_power() -> None:
     assert power.sum() == pytest.approx(SPACE.integrate(rho * rho), rel=1e-12)
 
 
-def bumps(means: list[tuple[float, float, float]], concentration: float = 60.0) -> np.ndarray:
-    space = Sphere(63)
-    law = VonMisesFisherMixture(concentrations=(concentration,) * len(means), means=tuple(means))
-    return law.coefficients(space)
-
-
-@pytest.mark.parametrize(
-    ("means", "count"),
-    [
-        ([(0, 0, 1.0)], 1),
-        ([(0, 0, 1.0), (0, 0, -1.0)], 2),
-        ([(1.0, 0.001, 0)], 1),
-        ([(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)], 6),
-        ([(1, 0, 0), (1, 0.05, 0)], 1),
-    ],
-)
-def test_clusters_are_counted(means: list, count: int) -> None:
-    assert diagnostics.count_clusters(Sphere(63), bumps([tuple(map(float, m)) for m in means])) == count
-
-
-def test_a_nearly_uniform_density_has_no_cluster_and_a_ring_is_one() -> None:
-    uniform = np.zeros(SPACE.spectral_shape, complex)
-    uniform[0] = 1 / math.sqrt(4 * math.pi)
-    assert diagnostics.count_clusters(SPACE, uniform) == 0
-    uniform[SPACE.degree == 2] += 0.01
-    assert diagnostics.count_clusters(SPACE, uniform) == 0
-    ring = SPACE.analysis(np.exp(-20 * SPACE.points[..., 2] ** 2))
-    assert diagnostics.count_clusters(SPACE, ring / (ring[0].real * math.sqrt(4 * math.pi))) == 1
-
-
 def test_everything_a_scheme_has_is_described() -> None:
     for scheme in (PostLN(), PreLN()):
         problem = DensityProblem(SPACE, Attention(2.0), scheme)

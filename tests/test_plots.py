@@ -17,7 +17,8 @@ from matplotlib.colors import FuncNorm, LogNorm, to_hex
 from matplotlib.figure import Figure
 from matplotlib.projections.geo import MollweideAxes
 
-from meanfield import plots
+from meanfield import maps, plots
+from meanfield.comparison import MEASURES
 
 UNIFORM = 1.0 / (4.0 * np.pi)
 STATUS = {"status": "completed", "status_message": ""}
@@ -95,9 +96,8 @@ def images_of(figure):
 def assert_nothing_overlaps(figure):
     """Axes with all their letters, titles and legends lie inside the picture, and apart from each other."""
     figure.draw_without_rendering()
-    boxes = [axes.get_tightbbox() for axes in all_axes(figure)] + [
-        legend.get_window_extent() for legend in figure.legends
-    ]
+    boxes = [axes.get_tightbbox() for axes in all_axes(figure)]
+    boxes += [legend.get_window_extent() for part in (figure, *figure.subfigs) for legend in part.legends]
     boxes += [text.get_window_extent() for text in (figure._suptitle, figure._supxlabel) if text]
     for number, box in enumerate(boxes):
         assert figure.bbox.padded(1.0).containsx(box.x0)
@@ -159,7 +159,7 @@ def test_every_pixel_shows_the_field_at_its_own_point():
 
 def test_the_longitude_circle_closes():
     run = make_run([20.0], peak=(0.0, 180.0))
-    closed = plots._closed_snapshot(run, "density", 0)
+    closed = maps.closed_snapshot(run, "density", 0)
     np.testing.assert_array_equal(closed.isel(lon=0), closed.isel(lon=-1))
     assert float(closed["lon"][-1] - closed["lon"][0]) == 360.0
     pixels = images_of(plots.draw_maps(run))[0].get_array()
@@ -340,9 +340,160 @@ def test_nothing_overlaps_or_is_cut_off():
 
 def test_letters_are_at_least_9_points_when_printed_7_inches_wide():
     run = make_run(radius=True, status="fold", status_message="why")
-    for figure in (plots._draw_all(run, None), plots.draw_curves([run, run])):
+    compared = plots.draw_comparison(*make_comparison())
+    for figure in (plots._draw_all(run, None), plots.draw_curves([run, run]), compared):
         sizes = {text.get_fontsize() for text in figure.findobj(mpl.text.Text)}
         assert min(sizes) * 7.0 / figure.get_figwidth() >= 9.0
+
+
+# ------------------------------------------------------------------------------------------------ comparison
+
+
+def make_comparison(counts=(64, 1024, 16384), seeds=4, times=(0.0, 1.5, 3.0), transport=True):
+    """What `compare` returns, a density run and the particle runs, with numbers that tell each other apart."""
+    density = make_run(times=times, concentrations=(0.5, 2.0, 5.0)[: len(times)])
+    generator = np.random.default_rng(7)
+    groups = {}
+    for count in counts:
+        points = generator.normal(size=(seeds, len(times), count, 3))
+        points /= np.linalg.norm(points, axis=-1, keepdims=True)
+        curves = density["energy"].to_numpy() + generator.normal(size=(seeds, len(times))) / count
+        groups[str(count)] = xr.Dataset(
+            {
+                "position": (("seed", "time", "particle", "axis"), points),
+                "weight": ("particle", np.full(count, 1.0 / count)),
+                "moment1": (("seed", "time", "axis"), points.mean(axis=2)),
+                "moment2": (("seed", "time", "axis", "axis_"), np.zeros((seeds, len(times), 3, 3))),
+                "order_parameter": (("seed", "time"), curves),
+                "energy": (("seed", "time"), curves),
+            },
+            {"time": list(times)},
+        )
+    comparison = xr.Dataset(coords={"count": list(counts), "time": list(times), "bound": ["low", "high"]})
+    for number, name in enumerate(MEASURES, start=1):
+        rms = number / np.sqrt(counts)[:, np.newaxis] * np.linspace(1.0, 2.0, len(times))
+        if name == "wasserstein" and not transport:
+            rms = np.full_like(rms, np.nan)
+        comparison[f"rms_{name}"] = ("count", "time"), rms
+        comparison[f"spread_{name}"] = ("count", "time"), rms / 4.0 if seeds > 1 else rms * np.nan
+        comparison[f"slope_{name}_interval"] = ("time", "bound"), np.tile([-0.54, -0.48], (len(times), 1))
+        if MEASURES[name].expected:
+            comparison[f"expected_{name}"] = ("count", "time"), 0.9 * rms
+    return comparison, density, xr.DataTree.from_dict({"/": xr.Dataset(), **groups})
+
+
+def panel_named(figure, title):
+    (axes,) = [axes for axes in all_axes(figure) if axes.get_title() == title]
+    return axes
+
+
+def test_tokens_lie_on_the_map_where_they_are():
+    comparison, density, particles = make_comparison()
+    figure = plots.draw_comparison(comparison, density, particles)
+    assert titles(figure) == ["t = 0", "t = 1.5", "t = 3"]
+    for record, axes in enumerate(maps_of(figure)):
+        (dots,) = [line for line in axes.lines if line.get_marker() == "o"]
+        longitude, latitude = dots.get_data()
+        found = np.stack(
+            [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)], axis=-1
+        )
+        wanted = particles["16384"]["position"].to_numpy()[0, record, ::17]
+        np.testing.assert_allclose(found, wanted, atol=1e-14)  # round-off
+        assert len(found) <= 1000
+        assert np.abs(longitude).max() <= np.pi
+        assert axes.get_images()[0].norm is images_of(figure)[0].norm
+
+
+def test_panels_hold_the_distances_of_the_first_and_last_time():
+    comparison, density, particles = make_comparison()
+    figure = plots.draw_comparison(comparison, density, particles)
+    counts = comparison["count"].to_numpy()
+    for name, title in plots._DISTANCES.items():
+        axes = panel_named(figure, title)
+        assert axes.get_xscale() == axes.get_yscale() == "log"
+        measured = [container.lines[0] for container in axes.containers]
+        for line, record in zip(measured, (0, -1), strict=True):
+            np.testing.assert_array_equal(line.get_xydata().T, [counts, comparison[f"rms_{name}"].isel(time=record)])
+        (bars,) = axes.containers[1].lines[2]
+        ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+        last = comparison[f"rms_{name}"].isel(time=-1).to_numpy()
+        np.testing.assert_allclose(ends.T, [0.75 * last, 1.25 * last], rtol=1e-12)  # round-off
+        lines = {line.get_color(): line for line in axes.lines if line.get_linestyle() != "None"}
+        np.testing.assert_allclose(lines["0.55"].get_ydata(), last, rtol=1e-12)  # these fall as N^(-1/2)
+        if MEASURES[name].expected:
+            np.testing.assert_allclose(lines[measured[1].get_color()].get_ydata(), 0.9 * last, rtol=1e-12)
+        assert [text.get_text() for text in axes.texts] == ["slope −0.51 ± 0.03"]
+
+
+def test_distances_of_a_single_number_of_tokens_are_drawn_against_time():
+    comparison, density, particles = make_comparison(counts=(64,))
+    comparison["rms_energy"][0, 0] = 1e-16  # round-off, which must not squeeze the rest
+    figure = plots.draw_comparison(comparison, density, particles["64"].to_dataset())
+    for name, title in plots._DISTANCES.items():
+        axes = panel_named(figure, title)
+        rms = comparison[f"rms_{name}"].isel(count=0)
+        np.testing.assert_array_equal(axes.lines[0].get_xydata().T, [comparison["time"], rms])
+        edges = axes.collections[0].get_paths()[0].vertices[:, 1]
+        np.testing.assert_allclose(edges.max(), 1.25 * rms.max(), rtol=1e-12)  # round-off
+        low, high = axes.get_ylim()
+        assert 1e-4 * high <= low * (1 + 1e-12)
+        assert low < float(rms[-1]) < high
+    assert panel_named(figure, "mean token").lines[1].get_ydata()[-1] == comparison["expected_moment1"][0, -1]
+
+
+def test_curves_of_the_density_lie_over_the_bands_of_the_ensembles():
+    comparison, density, particles = make_comparison(counts=(16, 32, 64, 128))
+    axes = panel_named(plots.draw_comparison(comparison, density, particles), "energy E")
+    np.testing.assert_array_equal(axes.lines[-1].get_ydata(), density["energy"])
+    assert len(axes.collections) == 3
+    for band, line, count in zip(axes.collections, axes.lines, ("16", "32", "128"), strict=False):
+        curves = particles[count]["energy"].to_numpy()
+        np.testing.assert_array_equal(line.get_ydata(), curves.mean(axis=0))
+        edges = band.get_paths()[0].vertices
+        spread = curves.std(axis=0, ddof=1)
+        for time, low, high in zip(
+            density["time"].to_numpy(), *(curves.mean(axis=0) + [[-1], [1]] * spread), strict=True
+        ):
+            at = edges[edges[:, 0] == time, 1]
+            np.testing.assert_allclose([at.min(), at.max()], [low, high], rtol=1e-12)  # round-off
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"counts": (64, 1_000), "times": (0.0, 1.0)},
+        {"counts": (64,), "seeds": 1, "times": (0.0,)},
+        {"transport": False, "maps": False},
+    ],
+)
+def test_a_comparison_is_laid_out_well(options):
+    has_maps = options.pop("maps", True)
+    comparison, density, particles = make_comparison(**options)
+    if len(comparison["count"]) == 1:
+        particles = particles["64"].to_dataset()
+        for name in MEASURES:
+            comparison[f"slope_{name}_interval"][:] = np.nan
+    density = density.assign_attrs(title="A title, long " * 9, status="fold", status_message="why, at length " * 9)
+    figure = plots.draw_comparison(comparison, density if has_maps else density.drop_vars("density"), particles)
+    assert_nothing_overlaps(figure)
+    assert ("Wasserstein W₂" in [axes.get_title() for axes in all_axes(figure)]) == options.get("transport", True)
+    assert len(titles(figure)) == has_maps * len(comparison["time"])
+
+
+def test_distances_that_vanish_and_members_that_failed_can_be_drawn():
+    comparison, density, particles = make_comparison()
+    comparison["rms_energy"][:] = 0.0
+    for group in particles.children.values():
+        group["position"][0, 1:] = np.nan
+        group["energy"][0, 1:] = np.nan
+    figure = plots.draw_comparison(comparison, density, particles)
+    assert_nothing_overlaps(figure)
+    drawn = [len([line for line in axes.lines if line.get_marker() == "o"]) for axes in maps_of(figure)]
+    assert drawn == [1, 0, 0]
+    means = panel_named(figure, "energy E").lines[0].get_ydata()
+    np.testing.assert_allclose(
+        means[1:], particles["64"]["energy"].to_numpy()[1:, 1:].mean(axis=0), rtol=1e-12
+    )  # round-off
 
 
 # ----------------------------------------------------------------------------------------------------- files
@@ -412,6 +563,18 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path):
     assert path.read_text() == "precious"
     plots.plot_run([make_run()] * 2, tmp_path / "runs.png", force=True)
     assert path.read_bytes().startswith(PNG)
+
+
+def test_a_comparison_is_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "draw_comparison", lambda *_runs: Figure(figsize=(1.0, 1.0)))
+    path = tmp_path / "new" / "x.compare.png"
+    assert plots.plot_comparison(*make_comparison(), path) == [path]
+    assert path.read_bytes().startswith(PNG)
+    with pytest.raises(FileExistsError, match=re.escape(str(path))):
+        plots.plot_comparison(*make_comparison(), path)
+    assert plots.plot_comparison(*make_comparison(), str(path), force=True) == [path]
+    with pytest.raises(ValueError, match=r"must end in \.png"):
+        plots.plot_comparison(*make_comparison(), tmp_path / "x.pdf")
 
 
 @pytest.mark.usefixtures("empty_figures")

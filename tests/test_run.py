@@ -15,7 +15,7 @@ from meanfield.dataset import complex_spectrum
 from meanfield.initial import principal_projection
 from meanfield.normalization import SCHEMES
 from meanfield.run import prepare
-from meanfield.sphere import Sphere
+from meanfield.sphere import Sphere, to_lat_lon
 
 from .conftest import MakeCase
 from .measurements import random_points
@@ -215,3 +215,38 @@ def test_step_and_wall_limits_of_a_case(three_bumps: MakeCase) -> None:
     assert "2 steps" in run.attrs["status_message"]
     assert run["time"][-1] == run.attrs["stop_time"] < 5.0
     assert math.isfinite(float(run["energy"][-1]))
+
+
+# ---- lmax that grows -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["post-ln", "pre-ln"])
+def test_lmax_grows_with_the_density(three_bumps: MakeCase, scheme: str) -> None:
+    times = {"time.final": 2.5, "time.snapshots": 11}
+    run = meanfield.solve(three_bumps({**times, "solver.lmax": "auto"}, scheme=scheme))
+    fixed = meanfield.solve(three_bumps({**times, "solver.lmax": 127}, scheme=scheme))
+    np.testing.assert_array_equal(run["time"], fixed["time"])
+    lmax = run["lmax"].values
+    assert (np.diff(lmax) >= 0).all()
+    assert set(lmax) <= {31, 63, 127}
+    assert lmax[0] == 31
+    assert bool(lmax[-1] > 31) is (scheme == "post-ln")
+    assert run.sizes["lm"] == fixed.sizes["lm"]
+    assert run["density"].shape == fixed["density"].shape
+    np.testing.assert_allclose(run["density_lm"], fixed["density_lm"], atol=3e-8)  # tails of 1e-7 at each growth
+    np.testing.assert_allclose(run["moment1"], fixed["moment1"], atol=1e-9)
+    assert run.attrs["status"] == "completed"
+    assert run.attrs["wall_seconds"] < fixed.attrs["wall_seconds"]
+    if scheme == "post-ln":
+        points = random_points(10)
+        lat, lon = to_lat_lon(points)
+        direct = Sphere(127).values_at(complex_spectrum(fixed["density_lm"])[-1], points)
+        np.testing.assert_allclose(meanfield.reconstruct(run, 2.5, lat, lon)["density"], direct, rtol=1e-5)
+
+
+def test_a_sharp_law_starts_with_the_degrees_it_needs(three_bumps: MakeCase) -> None:
+    case = three_bumps({**QUICK, "initial.concentrations": [2.0, 200.0, 1.0], "solver.lmax": "auto"})
+    run = meanfield.solve(case)
+    assert run["lmax"].values.tolist() == [127, 127]
+    expected = case.initial.coefficients(Sphere(127))
+    np.testing.assert_allclose(complex_spectrum(run["density_lm"])[0], expected, atol=1e-14)

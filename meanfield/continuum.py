@@ -1,0 +1,185 @@
+"""From a case to the continuum problem that it describes, ready to be stepped."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .attention import Attention, smallest_lmax
+from .case import Case
+from .dataset import complex_spectrum, open_run
+from .density import DensityProblem
+from .initial import Law, TokenFile
+from .kernels import surface_area
+from .space import Complexes, Floats
+from .sphere import Sphere, lmax_of, resize
+from .tokens import is_run, token_law
+
+Built = TypeVar("Built")
+
+THREADED_LMAX = 255
+"""Below this degree one thread is the fastest."""
+
+
+LARGEST_AUTO_LMAX = 127
+"""To where ``lmax = "auto"`` grows."""
+SMALLEST_AUTO_LMAX = 31
+
+
+@dataclass(frozen=True)
+class Continuum:
+    """A case made ready: its problem, the initial state, and what the file must know of where that came from."""
+
+    case: Case
+    problem: DensityProblem
+    state: Floats
+    finest: Sphere
+    """Space of the largest degree that the run may reach: the one that its file is made for."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def grown(self, t: float, y: Floats) -> Continuum:
+        """The same run with twice the degrees, from the state ``y`` at time t on."""
+        old = self.problem.space
+        space = _sphere(min(2 * old.lmax + 1, self.finest.lmax))
+        if t == 0.0:  # the initial law knows more than its truncation
+            return _ready(self.case, space, self.finest)
+        problem = make_problem(self.case, space, growing=space.lmax < self.finest.lmax)
+        rho_lm, radius_lm = self.problem.density_lm(y), self.problem.radius_lm(y)
+        wider = None if radius_lm is None else resize(radius_lm, old.lmax, space.lmax)
+        state = problem.pack(resize(rho_lm, old.lmax, space.lmax), wider)
+        return Continuum(self.case, problem, state, self.finest, self.origin)
+
+
+def prepare(case: Case) -> Continuum:
+    """Build the continuum problem of a case and its initial state.
+
+    Raises
+    ------
+    ValueError
+        One line, with the key, if the density solver cannot take the case.
+    """
+    _require_spectral(case)
+    lmax = case.solver.lmax
+    if lmax != "auto":
+        space = _sphere(lmax)
+        return _ready(case, space, space)
+    needed = _with_section("attention", lambda: smallest_lmax(attention_of(case), case.space.dimension))
+    finest = _sphere(max(LARGEST_AUTO_LMAX, 2 * needed))
+    continuum = _ready(case, _sphere(max(SMALLEST_AUTO_LMAX, needed)), finest)
+    while (stop := continuum.problem.observe(0.0, continuum.state).stop) is not None and stop.status == "outgrown":
+        continuum = continuum.grown(0.0, continuum.state)
+    return continuum
+
+
+def _ready(case: Case, space: Sphere, finest: Sphere) -> Continuum:
+    scheme = case.normalization.scheme
+    growing = space.lmax < finest.lmax
+    problem = _with_section("attention", lambda: make_problem(case, space, growing))
+    rho_lm, radius_lm, origin = _with_section("initial", lambda: _initial_fields(case, space))
+    if radius_lm is None and scheme.reads_radius:
+        radius_lm = np.zeros_like(rho_lm)
+        radius_lm[0] = case.normalization.initial_radius * math.sqrt(surface_area(space.dimension))
+    state = problem.pack(rho_lm, radius_lm if scheme.reads_radius else None)
+    with np.errstate(all="ignore"):
+        sound = np.isfinite(problem.tendency(0.0, state)).all()
+        if not problem.field.partition.min() > 0.0:
+            raise ValueError(
+                "initial: the density is so negative somewhere that ∫ e^(β x·y) ρ(y) dy <= 0, and softmax attention "
+                "means nothing there; project the tokens on more degrees (initial.degree), or lower beta"
+            )
+        if not sound:
+            raise ValueError(
+                f"initial: {scheme.name} divides by ‖A‖, which vanishes somewhere for this initial density and "
+                f"beta = {case.attention.beta:g}"
+            )
+    return Continuum(case, problem, state, finest, origin)
+
+
+def make_problem(case: Case, space: Sphere, growing: bool = False) -> DensityProblem:
+    """Continuum problem of a case on a space of any degree."""
+    scheme, noise = case.normalization.scheme, case.attention.noise
+    absorbing = case.solver.absorbing_layer == "auto"
+    return DensityProblem(space, attention_of(case), scheme, noise, absorbing, growing)
+
+
+def initial_density(case: Case, rho_lm: Complexes) -> Callable[[Floats], Floats]:
+    """Initial density of a case as a function of unit vectors: its law's own, or that of its spectrum ``rho_lm``."""
+    if not isinstance(case.initial, TokenFile):
+        return case.initial.density
+    space = Sphere(lmax_of(rho_lm))
+    return lambda points: space.values_at(rho_lm, points)
+
+
+def attention_of(case: Case) -> Attention:
+    """The attention of a case whose matrices are multiples of the identity."""
+    scale = {}
+    for key in ("query_key", "value"):
+        matrix = getattr(case.attention, key)
+        scale[key] = 1.0 if matrix is None else matrix[0][0]
+        if matrix is not None and not np.array_equal(matrix, scale[key] * np.eye(len(matrix))):
+            raise ValueError(f"{key}: the density solver takes multiples of the identity only, got {matrix}")
+    return Attention(case.attention.beta * scale["query_key"], case.attention.kernel, scale["value"])
+
+
+def _require_spectral(case: Case) -> None:
+    """Refuse what the density solver does not do, before any work."""
+    if case.space.kind != "sphere" or case.space.dimension != 3:
+        raise ValueError(
+            'space.kind: the density solver covers S² (kind = "sphere", dimension = 3), got '
+            f"kind = {case.space.kind!r}, dimension = {case.space.dimension}"
+        )
+    if case.solver.method == "lagrangian":
+        raise ValueError('solver.method: must be "auto" or "spectral" in this version, got "lagrangian"')
+    if not case.initial.has_density:
+        raise ValueError(f"initial.law: {case.initial.name!r} has no density, it is for particles only")
+
+
+def _sphere(lmax: int) -> Sphere:
+    threads = 1 if lmax < THREADED_LMAX else len(os.sched_getaffinity(0))
+    return _with_section("solver", lambda: Sphere(lmax, threads=threads))
+
+
+def _initial_fields(case: Case, space: Sphere) -> tuple[Complexes, Complexes | None, dict[str, Any]]:
+    """Initial density, radius field where an earlier run has one, and facts for the file."""
+    law: Law = case.initial
+    if not isinstance(law, TokenFile):
+        return law.coefficients(space), None, {}
+    path = Path(law.path)
+    if is_run(path):
+        return _last_record(path, space)
+    cloud = token_law(path, law.degree)
+    origin = {
+        "initial_tokens": len(cloud.points),
+        "initial_dimension": cloud.given_dimension,
+        "variance_kept": cloud.variance_kept,
+    }
+    return cloud.coefficients(space), None, origin
+
+
+def _last_record(path: Path, space: Sphere) -> tuple[Complexes, Complexes | None, dict[str, Any]]:
+    """Fields of the last record of an earlier run, cut or filled with zeros to this run's degree."""
+    with open_run(path) as run:
+        last = run.isel(time=-1)
+        lmax = int(run["degree"].max())
+        rho_lm, radius_lm = (
+            resize(complex_spectrum(last[name]), lmax, space.lmax) if name in last else None
+            for name in ("density_lm", "radius_lm")
+        )
+        time = float(last["time"])
+    if rho_lm is None or not np.isfinite(rho_lm).all():
+        raise ValueError(f"path: {path}: its last record is not finite")
+    return rho_lm, radius_lm, {"initial_run": path.name, "initial_run_time": time}
+
+
+def _with_section(section: str, build: Callable[[], Built]) -> Built:
+    """Call ``build``, whose complaints begin with a key, and put the section before it."""
+    try:
+        return build()
+    except ValueError as error:
+        raise ValueError(f"{section}.{error}") from error
