@@ -15,7 +15,7 @@ import meanfield
 from meanfield.case import Case
 from meanfield.dataset import library_versions
 from meanfield.normalization import SCHEMES
-from meanfield.plots import plot_run
+from meanfield.plots import plot_comparison, plot_run
 
 from . import measurements
 
@@ -139,6 +139,11 @@ def draw_pictures() -> None:
     runs = [meanfield.solve(Case.from_toml(cases / f"three-bumps-{name}.toml")) for name in measurements.SCHEME_NAMES]
     plot_run(runs, GALLERY / "schemes.png", kind="schemes", names=measurements.SCHEME_NAMES, force=True)
     plot_run(runs, GALLERY / "curves.png", kind="curves", names=measurements.SCHEME_NAMES, force=True)
+    print("drawing compare", file=sys.stderr)
+    case = Case.from_toml(cases / "particles-post-ln.toml")
+    case = case.override({"particles.count": [64, 256, 1024, 4096], "particles.seeds": 8})
+    density, particles = meanfield.solve(case), meanfield.simulate(case, workers=1)
+    plot_comparison(meanfield.compare(density, particles), density, particles, GALLERY / "compare.png", force=True)
     for path in GALLERY.glob("*.png"):  # 256 colours are enough, and a third of the size
         Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 

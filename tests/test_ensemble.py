@@ -62,16 +62,10 @@ def assert_same_bits(one: Run, other: Run) -> None:
 
 
 def test_results_do_not_depend_on_the_number_of_processes(three_bumps: MakeCase) -> None:
-    case = three_bumps({**SMALL, "particles.attention": "fast"}, scheme="peri-ln")
+    noise = {"attention.noise": 0.2, "particles.step": 0.1, "particles.attention": "fast"}
+    case = three_bumps({**SMALL, **noise}, scheme="pre-ln")
     alone = simulate(case, workers=1)
-    for workers in (2, 4):
-        assert_same_bits(alone, simulate(case, workers=workers))
-
-
-def test_noise_is_the_members_own(three_bumps: MakeCase) -> None:
-    case = three_bumps({**SMALL, "attention.noise": 0.2, "particles.step": 0.1}, scheme="pre-ln")
-    alone = simulate(case, workers=1)
-    assert_same_bits(alone, simulate(case, workers=2))
+    assert_same_bits(alone, simulate(case, workers=4))  # and the flow by two, where one of them is killed, below
     positions = groups(alone)["40"]["position"].values
     assert np.abs(positions[0] - positions[1]).max() > 0.1
 
