@@ -26,7 +26,7 @@ from numpy.random import Generator, SeedSequence, default_rng
 from .attention import Attention, one_blas_thread, token_engine
 from .case import Case
 from .dataset import EnsembleFile, open_run
-from .initial import Law, ParticleCloud, TokenFile, Tokens
+from .initial import Law, TokenFile
 from .integrate import Limits, Outcome, Tolerances, integrate
 from .particles import ParticleProblem, describe_tokens
 from .problem import Stop
@@ -124,6 +124,9 @@ def simulate(
 ) -> xarray.Dataset | xarray.DataTree:
     """Run the finite-N particles of a case.
 
+    Members differ in the tokens that they draw from the initial law and in the noise; of a law that is itself one cloud,
+    and without noise, all members are the same, and one seed is enough.
+
     Parameters
     ----------
     case : Case
@@ -216,11 +219,6 @@ def prepare(case: Case) -> Ensemble:
             key, _, rest = str(error).partition(":")
             home = {"count": "particles", "dimension": "space"}.get(key, "initial")
             raise ValueError(f"{home}.{key}:{rest}") from error
-        if particles.seeds > 1 and case.attention.noise == 0.0 and _is_fixed(law, count):
-            raise ValueError(
-                f"particles.seeds: must be 1 as every member would start from the same {count} tokens, and there is "
-                f"no noise, got {particles.seeds}"
-            )
     if particles.update == "layers":
         list(_layers(case.time.times, ensemble.step))
     return ensemble
@@ -248,13 +246,6 @@ def _factor_and_matrix(matrix: Sequence[Sequence[float]] | None) -> tuple[float,
     array = np.array(matrix, dtype=np.float64)
     factor = float(array[0, 0])
     return (factor, None) if np.array_equal(array, factor * np.eye(len(array))) else (1.0, array)
-
-
-def _is_fixed(law: Law, count: int) -> bool:
-    """Whether every sample of that size is the same."""
-    return isinstance(law, ParticleCloud) or (
-        isinstance(law, Tokens) and law.weights is None and count == len(law.points)
-    )
 
 
 def _sample(ensemble: Ensemble, member: Member) -> Floats:
