@@ -1,7 +1,6 @@
 r"""Clusters of a density: how many, where, of what mass, with what basins, and when they merge.
 
-The density is first smoothed by a heat kernel two grid lengths of lmax wide, so that truncation ripples do not count.
-A maximum is a cluster if it exceeds its saddles, and the uniform density, by the factor `PROMINENCE`: the superlevel
+The density is first smoothed by a heat kernel of width 5/lmax, in which even a Dirac has no ripples of truncation.  A maximum is a cluster if it exceeds its saddles, and the uniform density, by the factor `PROMINENCE`: the superlevel
 sets are followed down a ladder of levels one prominence apart, and every component that holds none of the level above
 is a new cluster.  Its basin is where steepest ascent leads to it; its mass and position are those of the basin.
 """
@@ -17,6 +16,8 @@ from .kernels import surface_area
 from .space import Complexes, Floats, Integers, Space
 
 PROMINENCE = 1.25
+SMOOTHING = 5.0
+"""Width of the smoothing times lmax: degree lmax is left with e^{−12}."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def count_clusters(space: Space, rho_lm: Complexes) -> int:
 
 
 def _smoothed(space: Space, rho_lm: Complexes) -> Floats:
-    width = 2.0 / space.lmax
+    width = SMOOTHING / space.lmax
     return space.synthesis(rho_lm * np.exp(0.5 * width**2 * space.laplacian_eigenvalues))
 
 
@@ -98,8 +99,10 @@ def _peaks(space: Space, smooth: Floats, thinned: bool = False) -> list[int]:
 def _ascend(space: Space, smooth: Floats) -> Integers:
     """Flat index of the summit to which steepest ascent over the grid's neighbours leads from every point."""
     neighbours = space.neighbours
-    values = smooth.ravel()[neighbours]
-    step = np.take_along_axis(neighbours, np.argmax(values, axis=1)[:, None], axis=1)[:, 0]
+    rank = np.empty(smooth.size, dtype=np.int64)  # a strict order, so that no two equal points lead to each other
+    rank[np.argsort(smooth, axis=None, kind="stable")] = np.arange(smooth.size)
+    best = np.argmax(rank[neighbours], axis=1)
+    step = np.take_along_axis(neighbours, best[:, None], axis=1)[:, 0]
     while True:
         further = step[step]
         if np.array_equal(further, step):

@@ -124,8 +124,8 @@ def simulate(
 ) -> xarray.Dataset | xarray.DataTree:
     """Run the finite-N particles of a case.
 
-    Members differ in the tokens that they draw from the initial law and in the noise; of a law that is itself one cloud,
-    and without noise, all members are the same, and one seed is enough.
+    Members differ in the tokens that they draw from the initial law and in the noise.  Of a law that is itself one
+    cloud, and without noise, all members are the same, and one seed is enough.
 
     Parameters
     ----------

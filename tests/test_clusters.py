@@ -77,3 +77,11 @@ def test_neighbours_meet_over_the_poles() -> None:
     assert cosines.min() > math.cos(math.radians(2.9 * 180 / SPACE.nlat))
     for index in (0, SPACE.nlon // 3, SPACE.nlat * SPACE.nlon - 1):
         assert all(index in neighbours[other] for other in neighbours[index])
+
+
+@pytest.mark.parametrize("axis", [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (1.0, 0.0, 0.0)])
+def test_ties_about_an_axis_end(axis: tuple[float, float, float]) -> None:
+    law = VonMisesFisherMixture(concentrations=(30.0,), means=(axis,))
+    found = find_clusters(SPACE, law.coefficients(SPACE))
+    np.testing.assert_allclose(found.positions, [axis], atol=1e-8)
+    assert found.masses[0] == pytest.approx(1.0)
