@@ -1,8 +1,9 @@
-r"""Clusters of a density: how many, where, of what mass, with what basins, and when they merge.
+r"""Clusters of a density: how many, where, of what mass, and with what basins.
 
-The density is first smoothed by a heat kernel of width 5/lmax, in which even a Dirac has no ripples of truncation.  A maximum is a cluster if it exceeds its saddles, and the uniform density, by the factor `PROMINENCE`: the superlevel
-sets are followed down a ladder of levels one prominence apart, and every component that holds none of the level above
-is a new cluster.  Its basin is where steepest ascent leads to it; its mass and position are those of the basin.
+The density is first smoothed by a heat kernel of width 5/lmax, in which even a Dirac has no ripples of truncation.  A
+maximum is a cluster if it exceeds its saddles, and the uniform density, by the factor `PROMINENCE`: the superlevel sets
+are followed down a ladder of levels one prominence apart, and every component that holds none of the level above is a
+new cluster.  Its basin is where steepest ascent leads to it; its mass and position are those of the basin.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from .dataset import complex_spectrum, open_run
 from .density import DensityProblem
 from .initial import Law, TokenFile
 from .kernels import surface_area
+from .labelled import FoldWatch, GaussGrid, LabelledProblem, make_labels
 from .space import Complexes, Floats
 from .sphere import Sphere, lmax_of, resize
 from .tokens import is_run, token_law
@@ -54,6 +56,45 @@ class Continuum:
         wider = None if radius_lm is None else resize(radius_lm, old.lmax, space.lmax)
         state = problem.pack(resize(rho_lm, old.lmax, space.lmax), wider)
         return Continuum(self.case, problem, state, self.finest, self.origin)
+
+
+@dataclass(frozen=True)
+class LabelledContinuum:
+    """Labelled tokens that carry a run on, or carry all of it."""
+
+    case: Case
+    problem: LabelledProblem
+    state: Floats
+    watch: FoldWatch
+    begin: float
+
+    def facts(self) -> dict[str, float]:
+        """What the file must know of the labels."""
+        labels = self.problem.labels
+        return {
+            "labels": len(labels.weights),
+            "labels_since": self.begin,
+            "label_defect": labels.defect,
+            "clipped_mass": labels.clipped,
+        }
+
+
+def label(continuum: Continuum, t: float, y: Floats) -> LabelledContinuum:
+    """Put labelled tokens on the grid of a run, from the state ``y`` at time t on.
+
+    Raises
+    ------
+    ValueError
+        If the density is negative somewhere.
+    """
+    case, space, old = continuum.case, continuum.finest, continuum.problem
+    here = old.space
+    rho_lm, radius_lm = old.density_lm(y), old.radius_lm(y)
+    density = initial_density(case, rho_lm) if t == 0.0 else partial(here.values_at, rho_lm)
+    radius = 1.0 if radius_lm is None else partial(here.values_at, radius_lm)
+    labels = _with_section("initial", lambda: make_labels(GaussGrid(space), density, radius))
+    problem = LabelledProblem(space, attention_of(case), case.normalization.scheme, labels)
+    return LabelledContinuum(case, problem, problem.state, FoldWatch(problem, radius), t)
 
 
 def prepare(case: Case) -> Continuum:
@@ -104,8 +145,8 @@ def _ready(case: Case, space: Sphere, finest: Sphere) -> Continuum:
 def make_problem(case: Case, space: Sphere, growing: bool = False) -> DensityProblem:
     """Continuum problem of a case on a space of any degree."""
     scheme, noise = case.normalization.scheme, case.attention.noise
-    absorbing = case.solver.absorbing_layer == "auto"
-    return DensityProblem(space, attention_of(case), scheme, noise, absorbing, growing)
+    absorbing, yielding = case.solver.absorbing_layer == "auto", case.solver.method == "auto"
+    return DensityProblem(space, attention_of(case), scheme, noise, absorbing, growing, yielding)
 
 
 def initial_density(case: Case, rho_lm: Complexes) -> Callable[[Floats], Floats]:
@@ -134,8 +175,8 @@ def _require_spectral(case: Case) -> None:
             'space.kind: the density solver covers S² (kind = "sphere", dimension = 3), got '
             f"kind = {case.space.kind!r}, dimension = {case.space.dimension}"
         )
-    if case.solver.method == "lagrangian":
-        raise ValueError('solver.method: must be "auto" or "spectral" in this version, got "lagrangian"')
+    if case.solver.method == "lagrangian" and case.attention.noise > 0.0:
+        raise ValueError('solver.method: must be "auto" or "spectral" with noise, which labelled tokens do not carry')
     if not case.initial.has_density:
         raise ValueError(f"initial.law: {case.initial.name!r} has no density, it is for particles only")
 

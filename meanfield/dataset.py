@@ -113,6 +113,15 @@ VARIABLES = {
     ),
     "radius_min": Variable(("time",), "1", "smallest radius on the solver's grid"),
     "radius_max": Variable(("time",), "1", "largest radius on the solver's grid"),
+    "radius_mean": Variable(("time",), "1", "mean radius of the tokens, integral of r rho"),
+    "radius_spread": Variable(("time",), "1", "standard deviation of the radius of the tokens"),
+    "sheets": Variable(
+        ("time",),
+        "1",
+        "largest number of radii in one direction",
+        "1 before a fold; above it some directions hold several and others none",
+        kind="i4",
+    ),
     "flow_lm": Variable(
         ("flow", "band", "part"), "sr-1", "low degrees of the density, which the velocity reads, at every step"
     ),

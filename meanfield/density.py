@@ -20,6 +20,7 @@ import numpy as np
 
 from .absorption import AbsorbingLayer
 from .attention import Attention, SpectralField
+from .kernels import eigenvalue_ratios
 from .normalization import Scheme
 from .problem import Observation, Stop
 from .space import Complexes, Floats, Space
@@ -32,8 +33,12 @@ GROWTH_TAIL = 1e-14
 """Tail, of the density or the radius, at which a run of growing lmax asks for more degrees."""
 LARGEST_TAIL = 1e-2
 """Tail above which a truncated run is stopped: from here the reflected cascade reaches the low degrees."""
+LARGEST_FIELD_ERROR = 1e-5
+"""Estimated error of the attention field, some ten times too low, at which a run with an absorbing layer is stopped."""
 LARGEST_RADIUS_TAIL = 1e-5
 """The same for the radius field, which the velocity reads at all degrees."""
+HANDOVER_RADIUS, HANDOVER_TAIL = 0.15, 1e-12
+"""Labelled tokens take over once min R is this fraction of the mean of R, or the tail of R reaches this."""
 FOLD_RADIUS = 0.01
 """A run is at its fold once min R is this fraction of the mean of R."""
 IMMINENT = 0.1
@@ -59,6 +64,9 @@ class DensityProblem:
         Whether an absorbing layer in degree may come on when the density outgrows lmax.
     growing : bool
         Whether to stop once more degrees are needed, with the status "outgrown", for a problem of larger lmax.
+    yielding : bool
+        Whether to stop, with the status "handover", well before the radius field folds or outgrows lmax: labelled
+        tokens go on from there (`meanfield.labelled`).
 
     Attributes
     ----------
@@ -82,6 +90,7 @@ class DensityProblem:
         noise: float = 0.0,
         absorbing: bool = True,
         growing: bool = False,
+        yielding: bool = False,
     ) -> None:
         if not (math.isfinite(noise) and noise >= 0.0):
             raise ValueError(f"noise: must be a finite number >= 0, got {noise!r}")
@@ -106,6 +115,7 @@ class DensityProblem:
         self._slope = np.empty_like(self.field.numerator)
         self.absorbing = absorbing
         self.growing = growing
+        self.yielding = yielding and scheme.reads_radius
         self.layer: AbsorbingLayer | None = None
         self._diffusion = noise * space.laplacian_eigenvalues
         self._decay = self._diffusion if noise else None
@@ -191,12 +201,14 @@ class DensityProblem:
     def observe(self, t: float, y: Floats) -> Observation:
         """What the stepper must know of an accepted state: whether to stop, and the longest useful step."""
         u = self.velocity(t, y)
-        restart = self.absorbing and not self.growing and self._absorb(u)
+        restart = self.absorbing and not (self.growing or self.yielding) and self._absorb(u)
         fastest = math.sqrt(np.max(np.sum(u * u, axis=0)))
         fading = 0.0 if self._decay is None else -float(np.min(self._decay))
         rate = self.space.lmax * fastest / STABLE_PHASE + fading / STABLE_DECAY
         longest = 1.0 / rate if rate > 0.0 else math.inf
-        return Observation(self._outgrown(t) or self._fold(t) or self._unresolved(t), longest, restart)
+        return Observation(
+            self._outgrown(t) or self._handover(t) or self._fold(t) or self._unresolved(t), longest, restart
+        )
 
     def _outgrown(self, t: float) -> Stop | None:
         if not self.growing:
@@ -220,6 +232,13 @@ class DensityProblem:
         self._decay = self._diffusion - self.layer.damping[self.space.degree]
         return True
 
+    def _field_error(self) -> float:
+        """Estimate of the relative error of ∫ e^{β x·y} ρ(y) dy: what the layer has swallowed of it."""
+        assert self.layer is not None
+        size = eigenvalue_ratios(self.space.lmax, abs(self.attention.beta), self.space.dimension) ** 2
+        power = degree_energy(self.space, self._rho_lm) * size
+        return math.sqrt(float(np.sum(self.layer.loss**2 * power) / np.sum(power)))
+
     def density_error(self, rho_lm: Complexes) -> float:
         """Estimate of the relative L² error of a gridded density: what stands in degrees that cannot be trusted.
 
@@ -230,6 +249,15 @@ class DensityProblem:
         doubt = np.where(degree > 7 * self.space.lmax / 8, 1.0, 0.0) if self.layer is None else self.layer.loss
         power = self.space.multiplicity * np.abs(rho_lm) ** 2
         return math.sqrt(float(np.sum(doubt[self.space.degree] ** 2 * power) / np.sum(power)))
+
+    def _handover(self, t: float) -> Stop | None:
+        if not self.yielding:
+            return None
+        smallest = float(np.min(self._radius)) * float(np.sum(self.space.weights)) / self.space.integrate(self._radius)
+        tails = [spectral_tail(self.space, f_lm) for f_lm in (self._rho_lm, self._radius_lm)]
+        if smallest >= HANDOVER_RADIUS and tails[0] <= LAYER_TAIL and tails[1] <= HANDOVER_TAIL:
+            return None
+        return Stop("handover", f"labelled tokens go on from t = {t:.6g}", passing=True)
 
     def _fold(self, t: float) -> Stop | None:
         if not self.scheme.reads_radius:
@@ -258,6 +286,12 @@ class DensityProblem:
                 f"the density is so negative somewhere at t = {t:.6g} that ∫ e^(β x·y) ρ(y) dy = {lowest:.2g} there, "
                 "and softmax attention means nothing; raise lmax, or the degree of a projected cloud",
             )
+        if self.layer is not None and self._field_error() > LARGEST_FIELD_ERROR:
+            return Stop(
+                "unresolved",
+                f"the density is no longer resolved at lmax = {self.space.lmax}: at t = {t:.6g} the absorbing layer "
+                f"reaches into the degrees that attention of beta = {self.attention.beta:g} reads; raise lmax",
+            )
         checks = [("density", self._rho_lm, LARGEST_TAIL)]
         if self.scheme.reads_radius:
             checks.append(("radius field", self._radius_lm, LARGEST_RADIUS_TAIL))
@@ -270,6 +304,12 @@ class DensityProblem:
                     f"degrees holds {tail:.1e} of its energy (at most {limit:g} is sound); raise lmax",
                 )
         return None
+
+
+def degree_energy(space: Space, f_lm: Complexes) -> Floats:
+    """Energy Σ_m |f_lm|² of each degree l = 0 … lmax; the sum over l is ∫f²."""
+    energies = space.multiplicity * np.abs(f_lm) ** 2
+    return np.asarray(np.bincount(space.degree, energies, minlength=space.lmax + 1), dtype=np.float64)
 
 
 def spectral_tail(space: Space, f_lm: Complexes) -> float:

@@ -12,8 +12,9 @@ import numpy as np
 
 from .attention import Attention
 from .clusters import count_clusters
-from .density import DensityProblem, spectral_tail
-from .kernels import eigenvalues, gradient_eigenvalues, surface_area
+from .density import DensityProblem, degree_energy, spectral_tail
+from .kernels import eigenvalue_ratios, eigenvalues, gradient_eigenvalues, surface_area
+from .labelled import LabelledProblem
 from .space import Complexes, Floats, Space
 
 
@@ -36,19 +37,53 @@ def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, 
         "lmax": space.lmax,
         "spectral_tail": spectral_tail(space, rho_lm),
         "density_error": problem.density_error(rho_lm),
-        "degree_power": degree_power(space, rho_lm),
+        "degree_power": degree_energy(space, rho_lm),
         "density_min": float(rho.min()),
         "density_max": float(rho.max()),
         "clusters": count_clusters(space, rho_lm),
     }
     if radius_lm is not None:
         radius = space.synthesis(radius_lm)
+        mean = space.integrate(rho * radius)
         values |= {
             "radius": radius,
             "radius_lm": radius_lm,
             "radius_min": float(radius.min()),
             "radius_max": float(radius.max()),
+            "radius_mean": mean,
+            "radius_spread": math.sqrt(max(space.integrate(rho * (radius - mean) ** 2), 0.0)),
+            "sheets": 1,
         }
+    return values
+
+
+def describe_labelled(problem: LabelledProblem, t: float, y: Floats) -> dict[str, Any]:
+    """The same of labelled tokens: gridded fields are those of the truncated spectra.
+
+    The radius in a direction is the mean over the tokens about it (a von Mises–Fisher kernel of width 4/lmax), for
+    after a fold it has several values or none.
+    """
+    values = problem.observables(t, y)
+    space, rho_lm = problem.space, values["density_lm"]
+    rho = space.synthesis(rho_lm)
+    values |= {
+        "density": rho,
+        "entropy": entropy(space, rho),
+        "density_error": math.sqrt(values["spectral_tail"]),
+        "density_min": float(rho.min()),
+        "density_max": float(rho.max()),
+        "clusters": count_clusters(space, rho_lm),
+        "lmax": space.lmax,
+    }
+    if problem.scheme.reads_radius:
+        points, radii = problem.particles.unpack(y)
+        kernel = eigenvalue_ratios(space.lmax, (space.lmax / 4.0) ** 2, space.dimension)[space.degree]
+        weighted = space.synthesis(kernel * space.point_masses(points, problem.labels.weights * radii))
+        plain = space.synthesis(kernel * rho_lm)
+        seen = plain > 1e-6 * plain.max()
+        radius = np.divide(weighted, plain, out=np.full(space.shape, values["radius_mean"]), where=seen)
+        radius = np.clip(radius, values["radius_min"], values["radius_max"])
+        values |= {"radius": radius, "radius_lm": space.analysis(radius)}
     return values
 
 
@@ -106,9 +141,3 @@ def entropy(space: Space, rho: Floats) -> float:
     """−∫ρ log ρ (nats, with respect to the surface measure); negative undershoots count as 0."""
     positive = np.maximum(rho, 0.0)
     return -space.integrate(positive * np.log(positive, out=np.zeros_like(rho), where=positive > 0.0))
-
-
-def degree_power(space: Space, f_lm: Complexes) -> Floats:
-    """Energy Σ_m |f_lm|² of each degree l = 0 … lmax; the sum over l is ∫f²."""
-    energies = space.multiplicity * np.abs(f_lm) ** 2
-    return np.asarray(np.bincount(space.degree, energies, minlength=space.lmax + 1), dtype=np.float64)

@@ -92,7 +92,7 @@ def reconstruct(density: xarray.Dataset, time: float, lat: ArrayLike, lon: Array
 
 def _require(density: xarray.Dataset, case: Case, time: float) -> None:
     """Refuse what has no single-valued flow on the sphere, or kept none."""
-    if "flow_lm" not in density:
+    if "flow_lm" not in density or density.sizes["flow"] == 0:
         raise ValueError('the run kept no flow: solve it with "flow" among output.fields')
     if case.attention.noise > 0.0:
         raise ValueError("a density with noise does not follow characteristics: use its own grid")

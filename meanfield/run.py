@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import numpy as np
 import xarray
 
 from .case import Case
-from .continuum import Continuum, make_problem, prepare
+from .continuum import Continuum, LabelledContinuum, label, make_problem, prepare
 from .dataset import RunFile, open_run
-from .density import RESOLVED_ERROR
-from .diagnostics import describe_density
+from .density import RESOLVED_ERROR, DensityProblem
+from .diagnostics import describe_density, describe_labelled
 from .integrate import Limits, Outcome, Tolerances, integrate
+from .labelled import LabelledProblem
 from .progress import Progress
 from .space import Complexes, Floats
 from .sphere import lmax_of, regular_grid, resize, to_points
@@ -60,31 +62,58 @@ def solve(
     path = None if output is None else Path(output)
     if path is not None and path.exists() and not force:
         raise FileExistsError(f"{path}: exists already (force replaces it)")
-    continuum = prepare(case)
-    recorder = _Recorder(continuum, path, force)
+    start = prepare(case)
+    continuum: Continuum | LabelledContinuum = start
+    recorder = _Recorder(start, path, force)
+    if case.solver.method == "lagrangian":
+        continuum = label(start, 0.0, start.state)
+        recorder.go_on(continuum, -math.inf)
+    outcomes: list[Outcome] = []
     with Progress(case.name, case.time.final, shown=progress) as bar:
-        outcomes = [_step(continuum, case.time.times, recorder, bar)]
-        while outcomes[-1].status == "outgrown":
-            t = outcomes[-1].stop_time
-            continuum = continuum.grown(t, outcomes[-1].state)
-            recorder.go_on(continuum, t)
-            times = (t, *(time for time in case.time.times if time > t))
-            outcomes.append(_step(continuum, times, recorder, bar))
-    return recorder.finish(outcomes)
+        times = case.time.times
+        while True:
+            outcome = _step(continuum, times, recorder, bar)
+            outcomes.append(outcome)
+            if isinstance(continuum, LabelledContinuum):
+                break
+            if outcome.status == "outgrown":
+                continuum = continuum.grown(outcome.stop_time, outcome.state)
+            elif outcome.status == "handover":
+                continuum = _labelled_if_possible(continuum, outcome)
+            else:
+                break
+            recorder.go_on(continuum, outcome.stop_time)
+            times = (outcome.stop_time, *(time for time in times if time > outcome.stop_time))
+    return recorder.finish(outcomes, continuum)
 
 
-def _step(continuum: Continuum, times: Sequence[float], recorder: _Recorder, bar: Progress) -> Outcome:
+def _labelled_if_possible(continuum: Continuum, outcome: Outcome) -> Continuum | LabelledContinuum:
+    """Labelled tokens from the end of a stage on; a density that is negative somewhere stays on its grid."""
+    try:
+        return label(continuum, outcome.stop_time, outcome.state)
+    except ValueError:
+        continuum.problem.yielding = False
+        return replace(continuum, state=outcome.state)
+
+
+def _step(
+    continuum: Continuum | LabelledContinuum, times: Sequence[float], recorder: _Recorder, bar: Progress
+) -> Outcome:
     """Step one problem of a run until it ends, or until another must go on."""
     solver = continuum.case.solver
+    if isinstance(continuum, LabelledContinuum):
+        tolerances, trace = continuum.problem.tolerances(solver.rtol), continuum.watch.trace
+    else:
+        tolerances, trace = Tolerances(solver.rtol, solver.atol), recorder.trace
     return integrate(
         continuum.problem,
         continuum.state,
         times,
         recorder.record,
-        Tolerances(solver.rtol, solver.atol),
+        tolerances,
         Limits(solver.max_steps, solver.max_wall_seconds or math.inf),
         report=bar.update,
-        trace=recorder.trace if "flow" in continuum.case.output.fields else None,
+        trace=trace,
     )
 
 
@@ -93,7 +122,7 @@ class _Recorder:
 
     def __init__(self, continuum: Continuum, path: Path | None, overwrite: bool) -> None:
         case, space = continuum.case, continuum.finest
-        self._problem = continuum.problem
+        self._problem: DensityProblem | LabelledProblem = continuum.problem
         self._space = space
         self._piece_offset = self._last_piece = 0
         self._last_time = -math.inf
@@ -127,11 +156,12 @@ class _Recorder:
         self._absorbing_since: float | None = None
         names = [*self._values(0.0, continuum.state)]
         if "flow" in self._fields:
-            names += [name for name in self._flow(0, 0.0, continuum.state, continuum.state) if name not in coordinates]
+            flow = self._flow(continuum.problem, 0, 0.0, continuum.state, continuum.state)
+            names += [name for name in flow if name not in coordinates]
         self._file = RunFile(path, case.title, case.to_json(), coordinates, names, continuum.origin, overwrite)
 
-    def go_on(self, continuum: Continuum, t: float) -> None:
-        """Record another problem, of larger lmax, after time t."""
+    def go_on(self, continuum: Continuum | LabelledContinuum, t: float) -> None:
+        """Record another problem, of larger lmax or of labelled tokens, after time t."""
         self._problem = continuum.problem
         self._last_time = t
         self._piece_offset = self._last_piece + 1
@@ -140,7 +170,10 @@ class _Recorder:
         return resize(f_lm, lmax_of(f_lm), self._space.lmax)
 
     def _values(self, t: float, y: Floats) -> dict[str, Any]:
-        values = describe_density(self._problem, t, y)
+        if isinstance(self._problem, LabelledProblem):
+            values = describe_labelled(self._problem, t, y)
+        else:
+            values = describe_density(self._problem, t, y)
         lacking = self._space.lmax - self._problem.space.lmax
         values["degree_power"] = np.pad(values["degree_power"], (0, lacking))
         for name in ("density", "radius"):
@@ -155,9 +188,8 @@ class _Recorder:
                 values[name] = self._space.synthesis(values[spectrum])
         return values
 
-    def _flow(self, piece: int, t: float, y: Floats, slope: Floats) -> dict[str, Any]:
+    def _flow(self, problem: DensityProblem, piece: int, t: float, y: Floats, slope: Floats) -> dict[str, Any]:
         """What the velocity at this step can be computed from, and its time derivative."""
-        problem = self._problem
 
         def low(f_lm: Complexes) -> Complexes:
             degrees = problem.field.low_degrees(f_lm)
@@ -176,8 +208,9 @@ class _Recorder:
         return values
 
     def trace(self, piece: int, t: float, y: Floats, slope: Floats) -> None:
-        self._last_piece = self._piece_offset + piece
-        self._file.extend("flow", self._flow(self._last_piece, t, y, slope))
+        if "flow" in self._fields and isinstance(self._problem, DensityProblem):
+            self._last_piece = self._piece_offset + piece
+            self._file.extend("flow", self._flow(self._problem, self._last_piece, t, y, slope))
 
     def record(self, t: float, y: Floats) -> None:
         if t <= self._last_time:  # where one problem takes over from another
@@ -186,13 +219,19 @@ class _Recorder:
         values = self._values(t, y)
         if self._unresolved_since is None and values["density_error"] > RESOLVED_ERROR:
             self._unresolved_since = t
-        if self._absorbing_since is None and self._problem.layer is not None:
+        if self._absorbing_since is None and getattr(self._problem, "layer", None) is not None:
             self._absorbing_since = t
         self._file.append(t, values)
 
-    def finish(self, outcomes: Sequence[Outcome]) -> xarray.Dataset:
+    def finish(self, outcomes: Sequence[Outcome], continuum: Continuum | LabelledContinuum) -> xarray.Dataset:
         outcome = outcomes[-1]
         status, message, facts = outcome.status, outcome.message, dict(outcome.facts)
+        if isinstance(continuum, LabelledContinuum):
+            facts |= continuum.facts()
+            message += f"; labelled tokens carry the run from t = {continuum.begin:.6g} on"
+            if (fold := continuum.watch.fold_time()) is not None:
+                facts["fold_time"] = fold
+                message += f", through the fold of the radius field at t* = {fold:.6g}"
         if self._absorbing_since is not None:
             facts["absorbing_since"] = self._absorbing_since
         if self._unresolved_since is not None:
@@ -201,7 +240,6 @@ class _Recorder:
                 f"; the gridded density is not resolved from t = {self._unresolved_since:g} on "
                 "(density_error), its moments and low degrees stay right for longer"
             )
-            status = "unresolved" if status == "completed" else status
         self._file.finish(
             {
                 **facts,

@@ -150,10 +150,12 @@ def energy_rate_error(scheme: str, lmax: int = 31) -> float:
     return abs(float(run["energy_rate"].sel(time=0.8)) / derivative - 1)
 
 
-def fold(scheme: str, radius: float, lmax: int = 63, mean: Sequence[float] = (0.0, 0.0, 1.0)) -> Any:
+def fold(
+    scheme: str, radius: float, lmax: int = 63, mean: Sequence[float] = (0.0, 0.0, 1.0), method: str = "spectral"
+) -> Any:
     """Run of one bump that folds."""
     law = {"law": "vmf-mixture", "concentrations": [3.0], "means": [list(mean)]}
-    return solve(scheme, 2.0, 21, beta=1.0, initial=law, radius=radius, lmax=lmax)
+    return solve(scheme, 2.0, 21, beta=1.0, initial=law, radius=radius, lmax=lmax, method=method)
 
 
 def truncation_errors(degrees: Sequence[int], reference: int, scheme: str = "post-ln") -> list[float]:
@@ -166,6 +168,12 @@ def truncation_errors(degrees: Sequence[int], reference: int, scheme: str = "pos
 
     exact = density(reference)
     return [float(np.abs(density(lmax) - exact).max() / exact.max()) for lmax in degrees]
+
+
+def late_mean_error(lmax: int = 63, reference: int = 127, final: float = 8.0) -> float:
+    """Error of the mean token past the collapse, where no grid holds the density, against a finer run."""
+    means = [solve("post-ln", final, lmax=degree)["moment1"].values[-1] for degree in (lmax, reference)]
+    return float(np.linalg.norm(means[0] - means[1]))
 
 
 # ---- cost ----------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_moments_outlive_the_density(three_bumps: MakeCase) -> None:
     assert float(error[-1]) < 2e-6
     for run in (fine, coarse):
         # Both facts, separately: the field is no longer resolved, and the run went on to its end.
-        assert run.attrs["status"] == "unresolved"
+        assert run.attrs["status"] == "completed"
         assert run.attrs["stop_time"] == 8.0
         assert 1.0 < run.attrs["absorbing_since"] <= run.attrs["unresolved_since"] < 8.0
         assert "low degrees stay right" in run.attrs["status_message"]
@@ -80,3 +80,12 @@ def test_collapsed_clusters_follow_their_equation() -> None:
     expected = oracles.two_clusters(angles[0], (0.6, 0.4), 9.0, [0.0, 6.0])[-1]
     assert angles[1] == pytest.approx(expected, abs=5e-3)  # what lmax 63 holds; 1e-5 at lmax 127
     assert expected < angles[0] - 0.01
+
+
+def test_a_layer_that_reaches_into_the_band_of_attention_ends_the_run(three_bumps: MakeCase) -> None:
+    run = meanfield.solve(three_bumps({"time.final": 20.0, "time.snapshots": 5, "solver.lmax": 11}))
+    assert run.attrs["status"] == "unresolved"
+    assert run.attrs["stop_time"] < 20.0
+    assert "raise lmax" in run.attrs["status_message"]
+    for name, variable in run.data_vars.items():
+        assert np.isfinite(variable).all(), name

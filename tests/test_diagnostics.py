@@ -57,7 +57,7 @@ def test_entropy_and_power() -> None:
     negative = np.full(SPACE.shape, -1.0)
     assert diagnostics.entropy(SPACE, negative) == 0.0
     rho = SPACE.synthesis(RHO_LM)
-    power = diagnostics.degree_power(SPACE, RHO_LM)
+    power = diagnostics.degree_energy(SPACE, RHO_LM)
     assert power.shape == (32,)
     assert power.sum() == pytest.approx(SPACE.integrate(rho * rho), rel=1e-12)
 

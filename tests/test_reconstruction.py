@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pytest
 import xarray
+from scipy.integrate import solve_ivp
 
 import meanfield
 from meanfield.dataset import complex_spectrum
 from meanfield.reconstruction import hermite_weights
 from meanfield.sphere import Sphere, regular_grid, to_lat_lon, to_points
 
-from . import measurements, oracles
+from . import measurements
 from .conftest import MakeCase
 
 AXIS = np.array([0.3, -0.4, 0.5]) / math.sqrt(0.5)
@@ -30,13 +31,26 @@ def test_hermite_weights_are_exact_for_their_degree() -> None:
     assert values @ [3.0] + slopes @ [4.0] == pytest.approx(5.0)
 
 
+def exact_radius(scheme: str, final: float) -> float:
+    """R(t) from R = 0.3 at β = 0 by PHYSICS §4, in the variable artanh R, which keeps its digits as R → 1."""
+    if scheme == "ngpt":
+        return math.tanh(0.5 * final + math.atanh(0.3))
+
+    def half_mean(t: float, y: np.ndarray) -> np.ndarray:
+        radius = np.tanh(y)
+        below = np.cosh(y) ** -2  # 1 − R²
+        return 0.5 * ((1 + radius**2) / (2 * radius) - below**2 / (4 * radius**2) * 2 * y)
+
+    return math.tanh(solve_ivp(half_mean, (0, final), [math.atanh(0.3)], rtol=1e-12, atol=1e-12).y[0, -1])
+
+
 @pytest.mark.parametrize(("scheme", "final"), [("ngpt", 9.28441), ("post-ln", 10.0941)])
 def test_a_poisson_kernel_that_no_grid_could_hold(scheme: str, final: float) -> None:
     """PHYSICS §4: at β = 0 the kernel keeps its form, here from R = 0.3 to R = 0.9999, a peak of 3e7."""
     law = {"law": "poisson", "radius": 0.3, "axis": AXIS.tolist()}
     run = measurements.solve(scheme, final, beta=0.0, initial=law, lmax=31)
-    radius = oracles.poisson_radius([0.0, final], 0.3, scheme)[-1]
-    assert radius == pytest.approx(0.9999, abs=2e-6)
+    radius = exact_radius(scheme, final)
+    assert radius == pytest.approx(0.9999, abs=1e-7)
     generator = np.random.default_rng(0)
     points = generator.normal(size=(100, 3))
     near = AXIS + np.geomspace(1e-6, 1.0, 100)[:, None] * generator.normal(size=(100, 3))
@@ -97,6 +111,9 @@ def test_it_refuses_with_the_reason(three_bumps: MakeCase) -> None:
     with pytest.raises(ValueError, match=r"past the fold at t\* = 0\.98"):
         meanfield.reconstruct(fold, 1.5, 0.0, 0.0)
     meanfield.reconstruct(fold, 0.5, 0.0, 0.0)
+    through = measurements.fold("peri-ln", 1.0, 31, method="auto")
+    with pytest.raises(ValueError, match=r"past the fold at t\* = 0\.9999"):
+        meanfield.reconstruct(through, 1.5, 0.0, 0.0)
     quick = {"time.final": 0.1, "time.snapshots": 2, "solver.lmax": 15}
     run = meanfield.solve(three_bumps(quick))
     for time in (-0.1, 0.2, math.nan):

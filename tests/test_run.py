@@ -17,6 +17,7 @@ from meanfield.normalization import SCHEMES
 from meanfield.run import prepare
 from meanfield.sphere import Sphere, to_lat_lon
 
+from . import measurements
 from .conftest import MakeCase
 from .measurements import random_points
 
@@ -250,3 +251,52 @@ def test_a_sharp_law_starts_with_the_degrees_it_needs(three_bumps: MakeCase) -> 
     assert run["lmax"].values.tolist() == [127, 127]
     expected = case.initial.coefficients(Sphere(127))
     np.testing.assert_allclose(complex_spectrum(run["density_lm"])[0], expected, atol=1e-14)
+
+
+# ---- labelled tokens -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scheme", "mean"), [("peri-ln", 0.95189327341), ("pre-ln", 0.94075554250)])
+def test_a_run_goes_on_through_its_fold(scheme: str, mean: float) -> None:
+    """PHYSICS §2, β = 1, κ = 3, r₀ = 1; further digits by labelled tokens on a finer grid."""
+    run = measurements.fold(scheme, 1.0, 47, method="auto")
+    assert run.attrs["status"] == "completed"
+    assert run.attrs["stop_time"] == 2.0
+    assert run.attrs["fold_time"] == pytest.approx(measurements.FOLDS[scheme, 1.0], rel=2e-6)
+    assert run.attrs["labels_since"] < run.attrs["fold_time"]
+    assert run["time"].values.tolist() == [k * 2.0 / 20 for k in range(20)] + [2.0]
+    assert float(run["order_parameter"][-1]) == pytest.approx(mean, abs=1e-8)
+    assert (np.diff(run["energy"]) > 0).all()
+    assert (run["energy_rate"] > 0).all()
+    assert run["sheets"].values[0] == 1
+    assert run["sheets"].values[-1] == 2
+    assert (run["radius_spread"] >= 0).all()
+    for name, variable in run.data_vars.items():
+        assert np.isfinite(variable).all(), name
+    # No jump where the labelled tokens take over: moments are smooth to a few digits less than their error.
+    third = np.diff(run["order_parameter"].values, 4)
+    assert np.abs(third).max() < 1e-3
+
+
+def test_all_of_a_run_by_labelled_tokens(three_bumps: MakeCase) -> None:
+    changes = {"time.snapshots": 3, "time.final": 1.0}
+    for scheme in ("post-ln", "mix-ln"):
+        spectral = meanfield.solve(three_bumps({**changes, "solver.method": "spectral"}, scheme=scheme))
+        labelled = meanfield.solve(three_bumps({**changes, "solver.method": "lagrangian"}, scheme=scheme))
+        np.testing.assert_allclose(labelled["moment1"], spectral["moment1"], atol=1e-7)  # quadrature on 48 × 96 labels
+        np.testing.assert_allclose(labelled["energy_rate"], spectral["energy_rate"], atol=1e-7)
+        assert labelled.attrs["labels_since"] == 0.0
+    with pytest.raises(ValueError, match="kept no flow"):
+        meanfield.reconstruct(labelled, 0.5, 0.0, 0.0)
+    with pytest.raises(ValueError, match=r"solver\.method"):
+        meanfield.solve(three_bumps({"attention.noise": 0.1, "solver.method": "lagrangian"}))
+
+
+def test_a_density_that_is_negative_stays_on_its_grid(three_bumps: MakeCase) -> None:
+    cloud = {"initial.law": "particles", "initial.count": 30, "initial.seed": 1, "initial.degree": 5}
+    case = three_bumps({**cloud, "attention.beta": 1.0, "time.final": 30.0, "time.snapshots": 3}, scheme="peri-ln")
+    run = meanfield.solve(case)
+    assert "labels" not in run.attrs
+    assert run.attrs["status"] in ("fold", "unresolved")
+    with pytest.raises(ValueError, match="negative mass"):
+        meanfield.solve(case.override({"solver.method": "lagrangian"}))
