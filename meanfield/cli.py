@@ -259,6 +259,7 @@ def plot(
     *files: Annotated[Path, Parameter(help="Files of runs, netCDF.")],
     kind: Literal["all", "maps", "curves", "radius", "schemes"] = "all",
     times: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    reconstruct: Flag = False,
     destination: Destination = _DESTINATION,
     verbosity: Verbosity = _VERBOSITY,
 ) -> None:
@@ -270,6 +271,8 @@ def plot(
         What to draw.
     times
         Times of the maps.
+    reconstruct
+        Draw maps of the density by characteristics, of any sharpness, instead of the run's own.
     """
     if not files:
         raise ValueError("plot: expected at least one FILE")
@@ -279,6 +282,12 @@ def plot(
     from .run import open_run
 
     runs = [open_run(file) for file in files]
+    if reconstruct:
+        from .reconstruction import sharpened
+
+        if kind not in ("all", "maps"):
+            raise ValueError(f"plot: --reconstruct draws maps, got --kind {kind}")
+        runs, kind = [sharpened(run, times) for run in runs], "maps"
     _print_paths(plot_run(runs, path, kind, times, force=destination.force))
 
 

@@ -18,13 +18,16 @@ from .dataset import complex_spectrum, open_run
 from .density import DensityProblem
 from .initial import Law, TokenFile
 from .kernels import surface_area
-from .labelled import FoldWatch, GaussGrid, LabelledProblem, make_labels
+from .labelled import FoldWatch, LabelledProblem, refined_labels
+from .labels import GaussGrid, make_labels
 from .space import Complexes, Floats
 from .sphere import Sphere, lmax_of, resize
 from .tokens import is_run, token_law
 
 Built = TypeVar("Built")
 
+LABEL_TOLERANCE = 1e-7
+"""To this the labels of a Lagrangian run are refined, by the estimated error of the mean token at the final time."""
 THREADED_LMAX = 255
 """Below this degree one thread is the fastest."""
 
@@ -68,12 +71,13 @@ class LabelledContinuum:
     watch: FoldWatch
     begin: float
 
-    def facts(self) -> dict[str, float]:
-        """What the file must know of the labels."""
+    def facts(self, y: Floats) -> dict[str, float]:
+        """What the file must know of the labels, with the estimated error of the mean token in the last state."""
         labels = self.problem.labels
         return {
             "labels": len(labels.weights),
             "labels_since": self.begin,
+            "label_error": float(self.problem.moment_errors(y).sum()),
             "label_defect": labels.defect,
             "clipped_mass": labels.clipped,
         }
@@ -92,8 +96,15 @@ def label(continuum: Continuum, t: float, y: Floats) -> LabelledContinuum:
     rho_lm, radius_lm = old.density_lm(y), old.radius_lm(y)
     density = initial_density(case, rho_lm) if t == 0.0 else partial(here.values_at, rho_lm)
     radius = 1.0 if radius_lm is None else partial(here.values_at, radius_lm)
-    labels = _with_section("initial", lambda: make_labels(GaussGrid(space), density, radius))
-    problem = LabelledProblem(space, attention_of(case), case.normalization.scheme, labels)
+    attention, scheme = attention_of(case), case.normalization.scheme
+    if t == 0.0 and not scheme.reads_radius:  # no fold to come: only basins, at whose borders the flow stretches
+        final, tolerance = case.time.final, max(LABEL_TOLERANCE, 100.0 * case.solver.rtol)
+        labels, _ = _with_section(
+            "initial", lambda: refined_labels(space, attention, scheme, density, final, tolerance)
+        )
+    else:
+        labels = _with_section("initial", lambda: make_labels(GaussGrid(space), density, radius))
+    problem = LabelledProblem(space, attention, scheme, labels)
     return LabelledContinuum(case, problem, problem.state, FoldWatch(problem, radius), t)
 
 

@@ -13,6 +13,7 @@ interpolated by Hermite polynomials through four steps (order 8).  Source: the m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from .dataset import complex_spectrum
 from .integrate import Tolerances, integrate
 from .problem import Observation
 from .space import Floats
-from .sphere import Sphere, number_of_coefficients, to_points
+from .sphere import Sphere, number_of_coefficients, regular_grid, to_points
 
 TOLERANCE = 1e-9
 """Local error of log ρ and of the position along a characteristic."""
@@ -87,6 +88,43 @@ def reconstruct(density: xarray.Dataset, time: float, lat: ArrayLike, lon: Array
             "time": ((), float(time), {"units": "1"}),
         },
         attrs={"title": density.attrs["title"], "source": density.attrs["source"]},
+    )
+
+
+def sharpened(
+    density: xarray.Dataset, times: Iterable[float] | None = None, grid: tuple[int, int] = (91, 180)
+) -> xarray.Dataset:
+    """A run with the density of some records reconstructed on a regular grid, for maps.
+
+    Parameters
+    ----------
+    density : xarray.Dataset
+        A run of `meanfield.solve` that kept its "flow".
+    times : iterable of float, optional
+        Times within the run, of which the nearest records are taken; by default six records, first and last included.
+    grid : tuple of int
+        Number of latitudes, poles included, and of longitudes.
+
+    Raises
+    ------
+    ValueError
+        As `reconstruct`.
+    """
+    if times is None:
+        last = density.sizes["time"] - 1
+        chosen = density.isel(time=sorted({round(k * last / 5) for k in range(6)}))
+    else:
+        chosen = density.sel(time=sorted({float(density["time"].sel(time=t, method="nearest")) for t in times}))
+    lat, lon, weights = regular_grid(*grid)
+    maps = [reconstruct(density, float(t), lat[:, None], lon[None, :])["density"].values for t in chosen["time"]]
+    gridded = [name for name, variable in chosen.variables.items() if {"lat", "lon"} & set(variable.dims)]
+    return (
+        chosen.drop_vars(gridded)
+        .assign_coords(lat=lat, lon=lon)
+        .assign(
+            density=(("time", "lat", "lon"), np.array(maps), density["density"].attrs if "density" in density else {}),
+            quadrature_weight=(("lat", "lon"), weights),
+        )
     )
 
 

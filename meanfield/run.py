@@ -227,7 +227,7 @@ class _Recorder:
         outcome = outcomes[-1]
         status, message, facts = outcome.status, outcome.message, dict(outcome.facts)
         if isinstance(continuum, LabelledContinuum):
-            facts |= continuum.facts()
+            facts |= continuum.facts(outcome.state)
             message += f"; labelled tokens carry the run from t = {continuum.begin:.6g} on"
             if (fold := continuum.watch.fold_time()) is not None:
                 facts["fold_time"] = fold

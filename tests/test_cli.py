@@ -466,7 +466,16 @@ def test_a_case_for_real(folder, capsys):
 
 def test_a_fold_for_real(folder, capsys):
     """Peri-LN folds at t = r₀ exactly (PHYSICS §2): long before the end."""
-    early = ["--set", "normalization.initial_radius=0.3", "--set", "attention.beta=1", "--set", "solver.rtol=1e-6"]
+    early = [
+        "--set",
+        "solver.method=spectral",
+        "--set",
+        "normalization.initial_radius=0.3",
+        "--set",
+        "attention.beta=1",
+        "--set",
+        "solver.rtol=1e-6",
+    ]
     assert main(["solve", "case.toml", *early]) == 3
     out, lines = said(capsys)
     assert out == "outputs/case.nc\n"

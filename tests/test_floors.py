@@ -15,14 +15,14 @@ PACKAGE = Path(meanfield.__file__).parent
 
 FLOORS = [
     {"arguments", "kernels", "normalization", "sphere", "space", "problem", "progress"},
-    {"absorption", "attention", "clusters", "initial", "theory"},
+    {"absorption", "attention", "clusters", "initial", "labels", "theory"},
     {"density", "particles", "integrate"},
     {"labelled"},
     {"diagnostics"},
     {"dataset", "comparison"},
     {"case", "tokens"},
     {"continuum"},
-    {"run", "ensemble", "reconstruction", "maps"},
+    {"run", "ensemble", "reconstruction", "history", "maps"},
     {"sweep", "plots", "report"},
     {"cli"},
 ]

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 
 import meanfield
 from meanfield.dataset import complex_spectrum
-from meanfield.reconstruction import hermite_weights
+from meanfield.reconstruction import hermite_weights, sharpened
 from meanfield.sphere import Sphere, regular_grid, to_lat_lon, to_points
 
 from . import measurements
@@ -137,3 +137,16 @@ def test_the_flow_is_kept_at_every_step(three_bumps: MakeCase) -> None:
     assert run["flow_time"][-1] == 1.0
     low = run["degree"].values <= int(run["flow_degree"].max())
     np.testing.assert_array_equal(run["flow_lm"][-1], run["density_lm"][-1, low])
+
+
+def test_maps_are_sharpened_record_by_record(three_bumps: MakeCase) -> None:
+    run = meanfield.solve(three_bumps({"time.final": 3.0, "time.snapshots": 13, "solver.lmax": 21}))
+    sharp = sharpened(run, [0.0, 2.9], grid=(31, 60))
+    assert sharp["time"].values.tolist() == [0.0, 3.0]
+    assert sharp["density"].shape == (2, 31, 60)
+    assert (sharp["density"] > 0).all()
+    assert float(run["density_min"][-1]) < 0
+    np.testing.assert_allclose((sharp["density"] * sharp["quadrature_weight"]).sum(("lat", "lon")), 1.0, atol=1e-3)
+    assert sharp.attrs == run.attrs
+    assert "energy" in sharp
+    assert sharpened(run, grid=(5, 8)).sizes["time"] == 6
