@@ -60,8 +60,8 @@ def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, 
 def describe_labelled(problem: LabelledProblem, t: float, y: Floats) -> dict[str, Any]:
     """The same of labelled tokens: gridded fields are those of the truncated spectra.
 
-    The radius in a direction is the mean over the tokens about it (a von Mises–Fisher kernel of width 4/lmax), for
-    after a fold it has several values or none.
+    The radius in a direction is the mean over the tokens about it (a von Mises–Fisher kernel of width 4/lmax), and over
+    all tokens where there are none: after a fold a direction holds several radii, or none.
     """
     values = problem.observables(t, y)
     space, rho_lm = problem.space, values["density_lm"]

@@ -15,6 +15,9 @@ from meanfield.case import Case
 from meanfield.dataset import complex_spectrum
 from meanfield.density import DensityProblem
 from meanfield.initial import VonMisesFisherMixture
+from meanfield.integrate import integrate
+from meanfield.labelled import LabelledProblem
+from meanfield.labels import GaussGrid, make_labels
 from meanfield.normalization import make_scheme
 from meanfield.sphere import Sphere
 
@@ -168,6 +171,17 @@ def truncation_errors(degrees: Sequence[int], reference: int, scheme: str = "pos
 
     exact = density(reference)
     return [float(np.abs(density(lmax) - exact).max() / exact.max()) for lmax in degrees]
+
+
+def label_error(scheme: str, label_lmax: int) -> float:
+    """Error of the mean token of the three bumps at t = 2 by labelled tokens on a Gauss grid (PHYSICS §5)."""
+    space, switch = Sphere(31), {"switch_time": 1.0} if scheme == "mix-ln" else {}
+    law = VonMisesFisherMixture(**{key: BUMPS[key] for key in ("weights", "concentrations", "means")})
+    labels = make_labels(GaussGrid(Sphere(label_lmax)), law.density)
+    problem = LabelledProblem(space, Attention(4.0), make_scheme(scheme, **switch), labels)
+    outcome = integrate(problem, problem.state, (0.0, 2.0), lambda t, y: None, problem.tolerances(1e-9))
+    mean = problem.observables(2.0, outcome.state)["moment1"]
+    return abs(float(mean[2]) - PUBLISHED_MEANS[scheme])
 
 
 def late_mean_error(lmax: int = 63, reference: int = 127, final: float = 8.0) -> float:

@@ -16,6 +16,7 @@ from meanfield.case import Case
 from meanfield.dataset import library_versions
 from meanfield.normalization import SCHEMES
 from meanfield.plots import plot_comparison, plot_run
+from meanfield.sphere import dealiased_grid
 
 from . import measurements
 
@@ -107,10 +108,21 @@ def speed_table() -> str:
     )
 
 
+def label_table() -> str:
+    degrees = (21, 31, 42)
+    rows = [
+        [f"`{scheme}`", *(power(measurements.label_error(scheme, degree)) for degree in degrees)]
+        for scheme in ("post-ln", "pre-ln", "mix-ln", "peri-ln")
+    ]
+    sizes = ["×".join(map(str, dealiased_grid(degree))) for degree in degrees]
+    return markdown(["labels", *sizes], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "schemes": scheme_table,
     "accuracy": accuracy_table,
     "truncation": truncation_table,
+    "labels": label_table,
     "speed": speed_table,
 }
 
@@ -150,8 +162,11 @@ def draw_pictures() -> None:
     case = case.override({"particles.count": [64, 256, 1024, 4096], "particles.seeds": 8})
     density, particles = meanfield.solve(case), meanfield.simulate(case, workers=1)
     plot_comparison(meanfield.compare(density, particles), density, particles, GALLERY / "compare.png", force=True)
-    for path in GALLERY.glob("*.png"):  # 256 colours are enough, and a third of the size
-        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+    for path in GALLERY.glob("*.png"):  # smaller, and in 256 colours, dithered: a third of the size
+        picture = Image.open(path).convert("RGB")
+        picture = picture.resize((1200, round(1200 * picture.height / picture.width)), Image.Resampling.LANCZOS)
+        palette = picture.quantize(256)
+        picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(path, optimize=True)
 
 
 if __name__ == "__main__":
