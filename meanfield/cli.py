@@ -388,11 +388,11 @@ def check(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity 
     # On spheres of other dimensions, and from some laws, there are particles only.
     sphere = problem.space.kind == "sphere"
     continuum = problem.initial.has_density and not (sphere and problem.space.dimension != 3)
-    if continuum:
-        from .run import prepare
+    from .ensemble import prepare as prepare_tokens
+    from .run import prepare
 
-        with _blaming(case):
-            prepare(problem)
+    with _blaming(case):
+        (prepare if continuum else prepare_tokens)(problem)
     times, space = problem.time.times, problem.space
     _print_table(
         [

@@ -378,7 +378,8 @@ def test_check_says_what_would_run(folder, capsys):
     assert "case: A case, β = 4" in out
     assert "lmax = 31" in out
     assert not (folder / "outputs").exists()
-    assert main(["check", "case.toml", "--set", "initial.law=equiangular", "--set", "initial.cosine=0"]) == 0
+    tokens = ["initial.law=equiangular", "initial.cosine=0", "space.dimension=4", "particles.count=4"]
+    assert main(["check", "case.toml", *(part for setting in tokens for part in ("--set", setting))]) == 0
     assert "particles only" in said(capsys)[0]
 
 
@@ -480,3 +481,14 @@ def test_a_fold_for_real(folder, capsys):
     out, lines = said(capsys)
     assert out == "outputs/case.nc\n"
     assert lines[-1].startswith("meanfield: fold at t = 0.")
+
+
+def test_check_looks_at_cases_of_particles_only(folder, capsys):
+    """Sixteen equiangular tokens do not fit into eight dimensions."""
+    tokens = ["initial.law=equiangular", "initial.cosine=0.0", "space.dimension=8", "particles.count=16"]
+    settings = [part for setting in tokens for part in ("--set", setting)]
+    assert main(["check", "case.toml", *settings]) == 2
+    out, (line,) = said(capsys)
+    assert out == ""
+    assert "space.dimension: must be >= 16 for n = 16 tokens" in line
+    assert main(["check", "case.toml", *settings, "--set", "particles.count=8"]) == 0
