@@ -1,4 +1,4 @@
-"""What the density solver costs, with the error beside the time: ``python -m pytest -m benchmark``."""
+"""What the density solver costs, with the error beside the time: ``python -m pytest -m benchmark -n 0``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What particles cost, with the error beside the time: ``python -m pytest -m benchmark -s``.
+"""What particles cost, with the error beside the time: ``python -m pytest -m benchmark -n 0 -s``.
 
 Both engines run on one thread here, and what is compared is the time of the processor: neighbours disturb it less.
 """
