@@ -217,6 +217,8 @@ class _Run:
         observation: Observation = self.problem.observe(t, y)
         self.longest_step, self.restart = observation.longest_step, observation.restart
         self.stop = observation.stop
+        if self.stop is not None and self.stop.passing and t >= self.times[-1]:
+            self.stop = None  # nothing is left for another problem to do
         if self.stop is None and t < self.times[-1]:
             if self.steps >= self.limits.steps:
                 self.stop = Stop("failed", f"the limit of {self.limits.steps} steps is reached at t = {t:g}")

@@ -48,9 +48,10 @@ def solve(
     Returns
     -------
     xarray.Dataset
-        The run, described in its own attributes; of a file, opened lazily.  ``attrs["status"]`` is "completed",
-        "fold" (the radius field ceased to exist), "unresolved" (lmax no longer holds the density) or "failed", and
-        ``attrs["status_message"]`` says more.
+        The run, described in its own attributes; of a file, opened lazily.  ``attrs["status"]`` is "completed" (the
+        final time is reached; ``attrs["unresolved_since"]``, if there, is the time from which the gridded density is
+        wrong), "fold" (the radius field ceased to exist, with method "spectral"), "unresolved" (lmax no longer holds
+        even the low degrees) or "failed", and ``attrs["status_message"]`` says more.
 
     Raises
     ------
@@ -63,11 +64,11 @@ def solve(
     if path is not None and path.exists() and not force:
         raise FileExistsError(f"{path}: exists already (force replaces it)")
     start = prepare(case)
-    continuum: Continuum | LabelledContinuum = start
+    labelled = label(start, 0.0, start.state) if case.solver.method == "lagrangian" else None
+    continuum: Continuum | LabelledContinuum = labelled or start
     recorder = _Recorder(start, path, force)
-    if case.solver.method == "lagrangian":
-        continuum = label(start, 0.0, start.state)
-        recorder.go_on(continuum, -math.inf)
+    if labelled is not None:
+        recorder.go_on(labelled, -math.inf)
     outcomes: list[Outcome] = []
     with Progress(case.name, case.time.final, shown=progress) as bar:
         times = case.time.times

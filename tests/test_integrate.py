@@ -136,6 +136,16 @@ def test_a_stop_on_a_snapshot_is_recorded_once() -> None:
     assert outcome.status == "fold"
 
 
+def test_a_problem_that_would_pass_the_run_on_at_its_end_completes_it() -> None:
+    late = Small(rotation, lambda t, y: Observation(Stop("handover", "", passing=True) if t >= 1.0 else None))
+    records, outcome = run(late, [0.0, 1.0])
+    assert ([t for t, _ in records], outcome.status) == ([0.0, 1.0], "completed")
+    early = Small(rotation, lambda t, y: Observation(Stop("handover", "", passing=True) if t >= 0.5 else None, 0.3))
+    records, outcome = run(early, [0.0, 1.0])
+    assert ([t for t, _ in records], outcome.status) == ([0.0], "handover")  # its state is no record
+    np.testing.assert_allclose(outcome.state, [math.cos(outcome.stop_time), math.sin(outcome.stop_time)], atol=1e-8)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_end_the_run_soon(value: float) -> None:
     problem = Small(lambda t, y: rotation(t, y) if t < 0.5 else np.full(2, value))
