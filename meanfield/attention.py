@@ -24,13 +24,18 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from .kernels import LARGEST_BETA, band_limit, eigenvalue_derivatives, eigenvalues, gradient_eigenvalues
+from .kernels import (
+    LARGEST_BETA,
+    LARGEST_UNNORMALIZED_BETA,
+    band_limit,
+    eigenvalue_derivatives,
+    eigenvalues,
+    gradient_eigenvalues,
+)
 from .space import Complexes, Floats, Space
 from .sphere import LARGEST_LMAX, Sphere
 
 KERNELS = ("softmax", "unnormalized")
-LARGEST_UNNORMALIZED_BETA = 700.0
-"""e^β overflows a little above."""
 FIELD_TOLERANCE = 1e-16
 """Kernel eigenvalues below this fraction of the largest are left out of the field."""
 RESOLVED_KERNEL = 1e-3

@@ -37,14 +37,13 @@ from pydantic import (
 )
 
 from .initial import LAWS, Law
-from .kernels import LARGEST_BETA
+from .kernels import LARGEST_BETA, LARGEST_UNNORMALIZED_BETA
 from .normalization import SCHEMES, Scheme
 
 __all__ = ["Case", "CaseError"]
 
 _LARGEST_FILE = 2**26  # bytes; a data file given by mistake is refused without being read to its end
 _LARGEST_INTEGER = 1023  # bits; longer ones are infinite to floats, and Python does not print the very long
-_LARGEST_UNNORMALIZED_BETA = 700.0  # e^β must be a float
 
 
 class CaseError(ValueError):
@@ -444,8 +443,8 @@ def _unknown(model: type[Table], path: tuple[str, ...]) -> str:
 def _disagreements(case: Case) -> Iterator[_Problem]:
     """Keys that are right alone but not together."""
     attention, time, d = case.attention, case.time, case.space.dimension
-    if attention.kernel == "unnormalized" and abs(attention.beta) > _LARGEST_UNNORMALIZED_BETA:
-        what = f"|beta| <= {_LARGEST_UNNORMALIZED_BETA:g} with kernel 'unnormalized', as e^beta overflows"
+    if attention.kernel == "unnormalized" and abs(attention.beta) > LARGEST_UNNORMALIZED_BETA:
+        what = f"|beta| <= {LARGEST_UNNORMALIZED_BETA:g} with kernel 'unnormalized', as e^beta overflows"
         yield _Problem(("attention", "beta"), f"expected {what}, got {attention.beta:g}")
     for key, matrix in (("query_key", attention.query_key), ("value", attention.value)):
         if matrix is not None and {len(matrix), *map(len, matrix)} != {d}:

@@ -278,8 +278,8 @@ def plot(
         raise ValueError("plot: expected at least one FILE")
     path = destination.claim(f"{'-'.join(file.stem for file in files)[:100]}.png", *files)
 
+    from .dataset import open_run
     from .plots import plot_run
-    from .run import open_run
 
     runs = [open_run(file) for file in files]
     if reconstruct:
@@ -300,7 +300,7 @@ def info(
     verbosity: Verbosity = _VERBOSITY,
 ) -> None:
     """Tell what a file holds: status, case, times, sizes, last diagnostics."""
-    from .run import open_run
+    from .dataset import open_run
 
     with closing(open_run(file)) as run:
         attributes = {key: _plain(value) for key, value in run.attrs.items()}
@@ -448,8 +448,8 @@ def compare(
     """Tell how far finite-N particles are from the continuum; a case is run first if it has not been."""
     from .comparison import compare as distances
     from .comparison import summary
+    from .dataset import open_run
     from .plots import plot_comparison
-    from .run import open_run
 
     problem = _read_case(first, settings) if second is None else None
     path = destination.claim(f"{problem.name if problem else first.stem}.compare.nc", first, second or first)
@@ -470,7 +470,7 @@ def compare(
 
 def _obtain(kind: Literal["solve", "simulate"], case: Case, verbosity: Verbosity) -> Any:
     """Open the run of a case if its file is there and holds this very case, else run it now."""
-    from .run import open_run
+    from .dataset import open_run
 
     path = _OUTPUTS / f"{case.name}{'' if kind == 'solve' else '.particles'}.nc"
     if not path.exists():

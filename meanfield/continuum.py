@@ -19,7 +19,7 @@ from .density import DensityProblem
 from .initial import Law, TokenFile
 from .kernels import surface_area
 from .labelled import FoldWatch, LabelledProblem, refined_labels
-from .labels import GaussGrid, make_labels
+from .labels import GaussGrid, make_labels, relabel
 from .space import Complexes, Floats
 from .sphere import Sphere, lmax_of, resize
 from .tokens import is_run, token_law
@@ -94,10 +94,12 @@ def label(continuum: Continuum, t: float, y: Floats) -> LabelledContinuum:
     case, space, old = continuum.case, continuum.finest, continuum.problem
     here = old.space
     rho_lm, radius_lm = old.density_lm(y), old.radius_lm(y)
-    density = initial_density(case, rho_lm) if t == 0.0 else partial(here.values_at, rho_lm)
     radius = 1.0 if radius_lm is None else partial(here.values_at, radius_lm)
     attention, scheme = attention_of(case), case.normalization.scheme
-    if t == 0.0 and not scheme.reads_radius:  # no fold to come: only basins, at whose borders the flow stretches
+    density = initial_density(case, rho_lm)
+    if t > 0.0:
+        labels = _with_section("initial", lambda: relabel(GaussGrid(space), here, rho_lm, radius_lm))
+    elif not scheme.reads_radius:  # no fold to come: only basins, at whose borders the flow stretches
         final, tolerance = case.time.final, max(LABEL_TOLERANCE, 100.0 * case.solver.rtol)
         labels, _ = _with_section(
             "initial", lambda: refined_labels(space, attention, scheme, density, final, tolerance)

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+LARGEST_UNNORMALIZED_BETA = 700.0
+"""e^β overflows a little above."""
 LARGEST_BETA = 1e8
 """The continued fraction needs O(√β) terms; beyond this no spectrum in reach resolves the kernel."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from .space import Complexes, Floats, Integers
+from .space import Complexes, Floats, Integers, Space
 from .sphere import Sphere
 
 LARGEST_NEGATIVE_MASS = 1e-6
@@ -283,7 +283,7 @@ def make_labels(
     return Labels(quadrature, kept, points, masses / total, radii, clipped, total - 1.0)
 
 
-def relabel(quadrature: Quadrature, space: Sphere, rho_lm: Complexes, radius_lm: Complexes | None = None) -> Labels:
+def relabel(quadrature: Quadrature, space: Space, rho_lm: Complexes, radius_lm: Complexes | None = None) -> Labels:
     """Labels that start anew from the spectra of an Eulerian run, where these are still resolved.
 
     Raises

@@ -24,10 +24,11 @@ from numpy.typing import ArrayLike
 from .case import Case
 from .continuum import initial_density, make_problem
 from .dataset import complex_spectrum
+from .density import DensityProblem
 from .integrate import Tolerances, integrate
 from .problem import Observation
 from .space import Floats
-from .sphere import Sphere, number_of_coefficients, regular_grid, to_points
+from .sphere import Sphere, regular_grid, to_points
 
 TOLERANCE = 1e-9
 """Local error of log ρ and of the position along a characteristic."""
@@ -65,8 +66,10 @@ def reconstruct(density: xarray.Dataset, time: float, lat: ArrayLike, lon: Array
     _require(density, case, time)
     points = to_points(lat, lon).reshape(-1, 3)
     start = initial_density(case, complex_spectrum(density["density_lm"].isel(time=0)))
+    sphere = _velocity_sphere(density, case)
+    problem = make_problem(case, sphere)
     fine, coarse = (
-        _pull_back(Flow.of_run(density, case, every), float(time), points, tolerance)
+        _pull_back(Flow.of_run(density, sphere, problem, every), float(time), points, tolerance)
         for every, tolerance in ((1, TOLERANCE), (2, 10.0 * TOLERANCE))
     )
     values = start(fine.points) * np.exp(fine.logarithm)
@@ -150,46 +153,40 @@ class Flow:
 
     Parameters
     ----------
-    case : Case
-        What was run.
+    sphere : Sphere
+        Where the velocity is resolved.
+    problem : DensityProblem
+        What was run, on that sphere.
     times, pieces : ndarray, shape (n,)
         Times of the steps, and the smooth piece that each belongs to.
     states, rates : ndarray, shape (n, size)
         Packed states at the steps and their time derivatives.
-    sphere : Sphere
-        Where the velocity is resolved.
     """
 
     def __init__(
-        self, case: Case, times: Floats, pieces: Floats, states: Floats, rates: Floats, sphere: Sphere
+        self, sphere: Sphere, problem: DensityProblem, times: Floats, pieces: Floats, states: Floats, rates: Floats
     ) -> None:
+        self.sphere, self.problem = sphere, problem
         self.times, self.pieces, self.states, self.rates = times, pieces, states, rates
-        self.sphere = sphere
-        self.problem = make_problem(case, sphere)
 
     @classmethod
-    def of_run(cls, density: xarray.Dataset, case: Case, every: int = 1) -> Flow:
+    def of_run(cls, density: xarray.Dataset, sphere: Sphere, problem: DensityProblem, every: int = 1) -> Flow:
         """Flow of a run, from every step or every second one."""
         times = density["flow_time"].values
         pieces = density["flow_piece"].values
         keep = _thinned(pieces, every)
-        reads_radius = "flow_radius_lm" in density
-        lmax = int(density["degree"].max())
-        band = int(density["flow_degree"].max())
-        sphere = Sphere(lmax if reads_radius else _velocity_degree(density, case, band))
-        problem = make_problem(case, sphere)
-        positions = sphere.band_positions(band)
+        positions = sphere.band_positions(int(density["flow_degree"].max()))
         packed = []
         for name, radius_name in (("flow_lm", "flow_radius_lm"), ("flow_rate_lm", "flow_radius_rate_lm")):
             low = complex_spectrum(density[name])[keep]
-            radii = complex_spectrum(density[radius_name])[keep] if reads_radius else [None] * len(low)
+            radii = complex_spectrum(density[radius_name])[keep] if radius_name in density else [None] * len(low)
             rows = []
             for row, radius_lm in zip(low, radii, strict=True):
-                rho_lm = np.zeros(number_of_coefficients(sphere.lmax), dtype=np.complex128)
+                rho_lm = np.zeros(sphere.spectral_shape, dtype=np.complex128)
                 rho_lm[positions] = row
                 rows.append(problem.pack(rho_lm, radius_lm))
             packed.append(np.array(rows))
-        return cls(case, times[keep], pieces[keep], packed[0], packed[1], sphere)
+        return cls(sphere, problem, times[keep], pieces[keep], packed[0], packed[1])
 
     def state(self, t: float) -> Floats:
         """State at a time, by the Hermite polynomial through the four nearest steps of its smooth piece."""
@@ -270,8 +267,11 @@ def _pull_back(flow: Flow, time: float, points: Floats, tolerance: float) -> _Pu
     return _PulledBack(ends / np.linalg.norm(ends, axis=1, keepdims=True), y[3 * count :])
 
 
-def _velocity_degree(density: xarray.Dataset, case: Case, band: int) -> int:
-    """Degree at which the velocity, smoother than the density but no polynomial, is resolved at the last step."""
+def _velocity_sphere(density: xarray.Dataset, case: Case) -> Sphere:
+    """Sphere on which the velocity, smoother than the density but no polynomial, is resolved at the last step."""
+    if "flow_radius_lm" in density:
+        return Sphere(int(density["degree"].max()))
+    band = int(density["flow_degree"].max())
     last = complex_spectrum(density["flow_lm"].isel(flow=-1))
     degree = max(2 * band, 31)
     while degree < 511:
@@ -282,9 +282,9 @@ def _velocity_degree(density: xarray.Dataset, case: Case, band: int) -> int:
         u = sphere.cartesian(problem.velocity(float(density["flow_time"].values[-1]), problem.pack(rho_lm)))
         power = sum(sphere.multiplicity * np.abs(sphere.analysis(component)) ** 2 for component in u)
         if np.sum(power[sphere.degree > 7 * degree / 8]) <= SMOOTH_TAIL * np.sum(power):
-            return degree
+            return sphere
         degree = 3 * degree // 2
-    return degree
+    return Sphere(degree)
 
 
 def _thinned(pieces: Any, every: int) -> Any:

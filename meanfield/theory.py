@@ -21,7 +21,7 @@ from numpy.polynomial import legendre
 from numpy.typing import ArrayLike
 from scipy.special import expit, hyp0f1, hyp2f1, logit
 
-from meanfield.kernels import Floats, eigenvalue_ratios
+from meanfield.kernels import LARGEST_UNNORMALIZED_BETA, Floats, eigenvalue_ratios
 from meanfield.normalization import PostLN, Scheme
 
 Rate = Callable[[float, Floats], Sequence[float]]
@@ -407,7 +407,7 @@ def _require(allowed: bool, message: str) -> None:
 
 def _check_kernel(beta: float, kernel: str) -> None:
     _require(kernel in ("softmax", "unnormalized"), f"kernel must be softmax or unnormalized, got {kernel!r}")
-    largest = 1e6 if kernel == "softmax" else 700.0
+    largest = 1e6 if kernel == "softmax" else LARGEST_UNNORMALIZED_BETA
     _require(abs(beta) <= largest, f"beta must lie in [-{largest:g}, {largest:g}] for {kernel}, got {beta}")
 
 

@@ -10,16 +10,13 @@ import pytest
 
 from meanfield.case import Case
 
+from .measurements import BUMPS
+
 THREE_BUMPS: dict[str, Any] = {
     "title": "three bumps",
     "attention": {"beta": 4.0},
     "normalization": {"scheme": "post-ln"},
-    "initial": {
-        "law": "vmf-mixture",
-        "weights": [0.5, 0.3, 0.2],
-        "concentrations": [2.0, 3.0, 1.0],
-        "means": [[1.0, 0.0, 0.3], [-0.2, 1.0, 0.1], [0.0, -0.5, -1.0]],
-    },
+    "initial": BUMPS,
     "time": {"final": 2.0, "snapshots": 5},
     "solver": {"lmax": 31},
 }

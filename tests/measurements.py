@@ -25,12 +25,18 @@ from . import oracles
 
 SCHEME_NAMES = ("post-ln", "pre-ln", "mix-ln", "peri-ln", "ngpt", "sqrt-scaling", "ln-scaling")
 
-BUMPS = {
+BUMPS: dict[str, Any] = {
     "law": "vmf-mixture",
     "weights": [0.5, 0.3, 0.2],
     "concentrations": [2.0, 3.0, 1.0],
     "means": [[1.0, 0.0, 0.3], [-0.2, 1.0, 0.1], [0.0, -0.5, -1.0]],
 }
+
+
+def three_bumps_law() -> VonMisesFisherMixture:
+    """The law of the three bumps."""
+    return VonMisesFisherMixture(**{key: value for key, value in BUMPS.items() if key != "law"})
+
 
 PUBLISHED_MEANS = {
     "post-ln": 0.0796324607,
@@ -176,7 +182,7 @@ def truncation_errors(degrees: Sequence[int], reference: int, scheme: str = "pos
 def label_error(scheme: str, label_lmax: int) -> float:
     """Error of the mean token of the three bumps at t = 2 by labelled tokens on a Gauss grid (PHYSICS §5)."""
     space, switch = Sphere(31), {"switch_time": 1.0} if scheme == "mix-ln" else {}
-    law = VonMisesFisherMixture(**{key: BUMPS[key] for key in ("weights", "concentrations", "means")})
+    law = three_bumps_law()
     labels = make_labels(GaussGrid(Sphere(label_lmax)), law.density)
     problem = LabelledProblem(space, Attention(4.0), make_scheme(scheme, **switch), labels)
     outcome = integrate(problem, problem.state, (0.0, 2.0), lambda t, y: None, problem.tolerances(1e-9))
@@ -216,7 +222,7 @@ def tendency_cost(lmax: int, scheme: str = "post-ln", rounds: int = 5) -> dict[s
     """
     space = Sphere(lmax)
     problem = DensityProblem(space, Attention(4.0), make_scheme(scheme))
-    law = VonMisesFisherMixture(**{key: BUMPS[key] for key in ("weights", "concentrations", "means")})  # type: ignore[arg-type]
+    law = three_bumps_law()
     rho_lm = law.coefficients(space)
     radius_lm = np.zeros_like(rho_lm)
     radius_lm[0] = math.sqrt(4 * math.pi)

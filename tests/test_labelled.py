@@ -38,7 +38,7 @@ def bump(mean: tuple[float, ...] = NORTH) -> VonMisesFisherMixture:
 
 
 def three_bumps() -> VonMisesFisherMixture:
-    return VonMisesFisherMixture(**{key: measurements.BUMPS[key] for key in ("weights", "concentrations", "means")})
+    return measurements.three_bumps_law()
 
 
 def problem_of(
@@ -348,7 +348,7 @@ def test_a_sheet_that_bends_over_has_three_sheets() -> None:
 def test_labels_are_refined_where_the_flow_stretches() -> None:
     """Under nGPT labels thin out where ‖A‖ is small: a Gauss grid of 18,432 labels is right to 8e-7 only."""
     space, attention, scheme = Sphere(15), Attention(4.0), make_scheme("ngpt")
-    law = VonMisesFisherMixture(**{key: measurements.BUMPS[key] for key in ("weights", "concentrations", "means")})
+    law = measurements.three_bumps_law()
     labels, error = refined_labels(space, attention, scheme, law.density, 2.0, 1e-5)
     assert error <= 1e-5
     assert len(labels.weights) < 8000
