@@ -6,10 +6,9 @@ Public names are imported when first used, so that ``import meanfield`` stays li
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
-__version__ = version("meanfield")
+__version__ = "0.2.0"
 
 _HOMES = {
     "Case": "case",
@@ -18,9 +17,10 @@ _HOMES = {
     "open_run": "dataset",
     "compare": "comparison",
     "reconstruct": "reconstruction",
+    "resume": "resumption",
 }
 
-__all__ = ["Case", "compare", "open_run", "reconstruct", "simulate", "solve"]
+__all__ = ["Case", "compare", "open_run", "reconstruct", "resume", "simulate", "solve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,9 +15,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from inspect import isabstract
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -44,6 +44,10 @@ __all__ = ["Case", "CaseError"]
 
 _LARGEST_FILE = 2**26  # bytes; a data file given by mistake is refused without being read to its end
 _LARGEST_INTEGER = 1023  # bits; longer ones are infinite to floats, and Python does not print the very long
+_LARGEST_NUMBER = 1e100  # products of several numbers of a case, and their inverses, stay finite
+_MOST_IN_MEMORY = 2**31  # numbers: 16 GiB
+_MOST_ON_DISK = 2**40  # numbers: 8 TiB
+_MOST_STEPS = 10**8  # of a fixed length
 
 
 class CaseError(ValueError):
@@ -139,7 +143,7 @@ class Space(Table):
 class Time(Table):
     """``[time]``: last time, and how many equidistant records (both ends included) or at which times."""
 
-    final: float = Field(gt=0, le=1e100, description="a finite number > 0")
+    final: Positive
     snapshots: (
         Annotated[int, Field(ge=2, le=10**6)] | Annotated[tuple[float, ...], Field(min_length=1, max_length=10**6)]
     ) = Field(51, description="an integer from 2 to 1000000 or increasing times within [0, final]")
@@ -194,6 +198,28 @@ class Output(Table):
     )
 
 
+class Sweep(Table):
+    """``[sweep]``: keys of the case, each with a list of values, in all combinations or side by side.
+
+    In the file the keys stand beside ``mode`` and ``run``, as ``"attention.beta" = [1, 4]`` or in tables of their own.
+    """
+
+    mode: Literal["product", "zip"] = "product"
+    run: Literal["solve", "simulate"] = "solve"
+    lists: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    @property
+    def values(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each key, ``section.key``."""
+        return dict(self.lists)
+
+    @property
+    def changes(self) -> tuple[dict[str, Any], ...]:
+        """What each member changes in the case, the last key the fastest."""
+        combine = product if self.mode == "product" else partial(zip, strict=True)
+        return tuple(dict(zip(self.values, member, strict=True)) for member in combine(*self.values.values()))
+
+
 _TABLES: dict[str, type[Table]] = {
     "attention": Attention,
     "normalization": Normalization,
@@ -230,6 +256,8 @@ class Case:
         Tables of the file.
     initial : Law
         Initial law, as ``normalization.scheme`` is the scheme.
+    sweep : Sweep or None
+        Which keys a sweep varies. `solve` and `simulate` run the case itself.
     """
 
     title: str
@@ -242,6 +270,7 @@ class Case:
     solver: Solver
     particles: Particles
     output: Output
+    sweep: Sweep | None = None
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Case:
@@ -299,6 +328,8 @@ class Case:
             if section in _CHOICES:
                 chosen = self._chosen[section]
                 written[section] |= {_CHOICES[section][0]: chosen.name, **_parameters(chosen)}
+        if self.sweep is not None:
+            written["sweep"] = {"mode": self.sweep.mode, "run": self.sweep.run, **self.sweep.values}
         return _plain(written, list)  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
@@ -308,7 +339,8 @@ class Case:
     def override(self, changes: Mapping[str, Any]) -> Case:
         """Change some keys, as ``{"attention.beta": 5.0}``, and validate anew.
 
-        A new scheme, law or kind of space forgets the keys that belonged to the old one.
+        A new scheme, law or kind of space forgets the keys that belonged to the old one; ``{"sweep": None}`` forgets
+        the sweep.
         """
         table = self.to_dict()
         belongings = {f"{name}.{_CHOICES[name][0]}": [*_parameters(kept)] for name, kept in self._chosen.items()}
@@ -357,9 +389,10 @@ def _build(mapping: Mapping[str, Any], source: str, folder: Path, name: str | No
     if not isinstance(table, dict):
         raise CaseError(_one_line(f"{source}: expected tables of keys, got {_show(mapping)}"))
     problems: list[_Problem] = []
-    loose = {key: value for key, value in table.items() if key not in _TABLES}
+    loose = {key: value for key, value in table.items() if key not in (*_TABLES, "sweep")}
     heading = _validate(Heading, (), loose, problems)
     tables = {section: _table(section, table, folder, problems) for section in _TABLES}
+    tables["sweep"] = None if table.get("sweep") is None else _sweep(table["sweep"], folder, problems)
     if not problems:
         slug = re.sub(r"\W+", "-", (heading.title or "").casefold()).strip("-")[:60]
         name = heading.name or name or slug or "case"
@@ -401,6 +434,87 @@ def _table(section: str, tables: Mapping[str, Any], folder: Path, problems: list
         return problems.append(_Problem((section, key), text.removeprefix(f"{key}: ")))
 
 
+def _sweep(table: Any, folder: Path, problems: list[_Problem]) -> Sweep | None:
+    """Validate the table of a sweep: each value alone, as its key would be; what does not go together shows later."""
+    if not isinstance(table, dict):
+        problems.append(_Problem(("sweep",), f"expected a table of keys with lists, got {_show(table)}"))
+        return None
+    before = len(problems)
+    own = {key: table[key] for key in ("mode", "run") if key in table}
+    _validate(Sweep, ("sweep",), own | {"lists": ()}, problems)
+    swept = dict(_flattened({key: value for key, value in table.items() if key not in own}))
+    values = {dotted: _swept(dotted, given, folder, problems) for dotted, given in swept.items()}
+    lengths = {dotted: len(items) for dotted, items in values.items()}
+    if not values:
+        problems.append(_Problem(("sweep",), 'expected keys with lists, as "attention.beta" = [1, 4], got none'))
+    elif own.get("mode") == "zip" and len(set(lengths.values())) > 1:
+        got = ", ".join(f"{number} of {dotted}" for dotted, number in lengths.items())
+        problems.append(_Problem(("sweep", "mode"), f"expected lists of one length with mode 'zip', got {got}"))
+    zipped = own.get("mode") == "zip"
+    alike = {"mode": tuple(zip(*values.values(), strict=False))} if zipped else values
+    for key, items in alike.items():
+        twice = next((item for index, item in enumerate(items) if item in items[:index]), None)
+        if twice is not None:
+            what = "members" if zipped else "values"
+            problems.append(_Problem(("sweep", key), f"expected distinct {what}, got {_show(twice)} twice"))
+    return None if len(problems) > before else Sweep(**own, lists=tuple(values.items()))
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of nested tables, as TOML reads ``attention.beta = [1, 4]``."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _swept(dotted: str, given: Any, folder: Path, problems: list[_Problem]) -> tuple[Any, ...]:
+    """Validate the values of one key of a sweep."""
+    path, (section, _, key) = ("sweep", dotted), dotted.partition(".")
+    if section not in _TABLES or not key:
+        known = ("mode", "run", *_TABLES)
+        text = f"unknown key, expected mode, run or section.key with a section of {', '.join(_TABLES)}"
+        problems.append(_Problem(path, f"{text}{_hint(section, known)}"))
+        return ()
+    choice, registry = _CHOICES.get(section, ("", {}))
+    known_words = [word for word, kind in registry.items() if not isabstract(kind)]
+    models = [_TABLES[section], *(_choice_model(_TABLES[section], choice, registry[word]) for word in known_words)]
+    models = [model for model in models if key in model.model_fields]
+    if not models:
+        problems.append(_Problem(path, _unknown(_TABLES[section], (section, key))))
+        return ()
+    if not isinstance(given, tuple) or not given:
+        problems.append(_Problem(path, f"expected a list of values, got {_show(given)}"))
+        return ()
+    values: list[Any] = []
+    for index, value in enumerate(given):
+        if key == choice:
+            if value not in known_words:
+                text = f"expected one of {', '.join(known_words)}, got {_show(value)}{_hint(value, known_words)}"
+                problems.append(_Problem(path, text, (index,)))
+        else:
+            # A parameter of a scheme or law is right if one of those that have it takes it.
+            found: list[_Problem] = []
+            fits = [_validate(_alone(model, key), (section,), {key: value}, found) for model in models]
+            valid = next((fit for fit in fits if fit is not None), None)
+            if valid is None:
+                problems.append(_Problem(path, found[-1].text, (index, *found[-1].at)))
+            elif (section, key) == ("initial", "path"):
+                value = os.path.abspath(folder / os.path.expanduser(value))
+            elif isinstance(getattr(valid, key), float):
+                value = float(value)
+        values.append(value)
+    return tuple(values)
+
+
+@cache
+def _alone(model: type[Table], key: str) -> type[Table]:
+    """Make a table of one key of another."""
+    field = model.model_fields[key]
+    return create_model(model.__name__, __base__=Table, **{key: (field.annotation, field)})  # type: ignore[call-overload,no-any-return]
+
+
 def _validate(model: type[Table], path: tuple[str, ...], values: Mapping[str, Any], problems: list[_Problem]) -> Any:
     try:
         return model(**values)
@@ -431,7 +545,7 @@ def _problem(model: type[Table], path: tuple[str, ...], items: list[Any]) -> _Pr
 def _unknown(model: type[Table], path: tuple[str, ...]) -> str:
     """Say of a key that its table does not have the nearest name, or whose key it is."""
     *section, key = path
-    known = [*model.model_fields, *(() if section else _TABLES)]
+    known = [*model.model_fields, *(() if section else (*_TABLES, "sweep"))]
     homes = [f"[{name}]" for name, table in _TABLES.items() if key in table.model_fields]
     for name, (choice, registry) in _CHOICES.items():
         owners = [repr(word) for word, kind in registry.items() if key in _own_keys(kind)]
@@ -443,6 +557,12 @@ def _unknown(model: type[Table], path: tuple[str, ...]) -> str:
 def _disagreements(case: Case) -> Iterator[_Problem]:
     """Keys that are right alone but not together."""
     attention, time, d = case.attention, case.time, case.space.dimension
+    for section, table in case.to_dict().items():
+        for key, value in table.items() if section in _TABLES else ():
+            for at, number in _extreme(value):
+                what = f"a number of magnitude {1 / _LARGEST_NUMBER:g} ... {_LARGEST_NUMBER:g}"
+                yield _Problem((section, key), f"expected {what}, got {number:g}", at)
+    yield from _excesses(case)
     if attention.kernel == "unnormalized" and abs(attention.beta) > LARGEST_UNNORMALIZED_BETA:
         what = f"|beta| <= {LARGEST_UNNORMALIZED_BETA:g} with kernel 'unnormalized', as e^beta overflows"
         yield _Problem(("attention", "beta"), f"expected {what}, got {attention.beta:g}")
@@ -455,14 +575,43 @@ def _disagreements(case: Case) -> Iterator[_Problem]:
         what = f"a law in dimension {d}, as space.dimension is"
         yield _Problem(("initial", "law"), f"expected {what}, got one in {case.initial.dimension}")
     if isinstance(time.snapshots, int):
-        if any(later <= earlier for earlier, later in pairwise(time.times)):
-            yield _Problem(("time", "final"), f"expected room for {time.snapshots} times, got {time.final}")
         return
     for index, (t, later) in enumerate(zip(time.snapshots, (*time.snapshots[1:], math.inf), strict=True)):
         if not (0.0 <= t <= time.final and t < later):
             what = f"strictly increasing times within [0, final = {time.final:g}]"
             yield _Problem(("time", "snapshots"), f"expected {what}, got {t:g} before {later:g}", (index,))
             return
+
+
+def _excesses(case: Case) -> Iterator[_Problem]:
+    """Sizes that no machine holds: refused before memory is taken."""
+    particles, grid, d = case.particles, case.output.grid, case.space.dimension
+    records = case.time.snapshots if isinstance(case.time.snapshots, int) else len(case.time.snapshots)
+    points = 0.0 if grid == "gauss" else float(grid[0]) * grid[1]
+    sizes = (
+        (("particles", "count"), float(max(particles.count)) * d, _MOST_IN_MEMORY),
+        (("particles", "seeds"), sum(map(float, particles.count)) * d * particles.seeds * records, _MOST_ON_DISK),
+        (("initial", "count"), float(getattr(case.initial, "count", 0)) * d, _MOST_IN_MEMORY),
+        (("output", "grid"), points, _MOST_IN_MEMORY),
+        (("output", "grid"), points * records, _MOST_ON_DISK),
+    )
+    for path, numbers, most in sizes:
+        if numbers > most:
+            yield _Problem(path, f"expected at most {most:.1e} numbers to hold, got {numbers:.1e}")
+    if particles.step is not None and case.time.final / particles.step > _MOST_STEPS:
+        least = case.time.final / _MOST_STEPS
+        yield _Problem(
+            ("particles", "step"), f"expected at least final / {_MOST_STEPS:.0e} = {least:g}, got {particles.step:g}"
+        )
+
+
+def _extreme(value: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Numbers in a value that are too large or too small to compute with, and their indices within it."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _extreme(item, (*at, index))
+    elif isinstance(value, float) and value and not 1 / _LARGEST_NUMBER <= abs(value) <= _LARGEST_NUMBER:
+        yield at, value
 
 
 def _own_keys(kind: type) -> dict[str, bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,9 +18,10 @@ from .density import DensityProblem
 from .initial import Law, TokenFile
 from .kernels import surface_area
 from .labelled import FoldWatch, LabelledProblem, refined_labels
-from .labels import GaussGrid, make_labels, relabel
+from .labels import Cells, GaussGrid, make_labels, relabel
 from .space import Complexes, Floats
 from .sphere import Sphere, lmax_of, resize
+from .threads import available_threads
 from .tokens import is_run, token_law
 
 Built = TypeVar("Built")
@@ -70,6 +70,10 @@ class LabelledContinuum:
     state: Floats
     watch: FoldWatch
     begin: float
+    source: DensityProblem
+    """The problem whose state at the time ``begin`` the labels were made from, """
+    given: Floats
+    """and that state."""
 
     def facts(self, y: Floats) -> dict[str, float]:
         """What the file must know of the labels, with the estimated error of the mean token in the last state."""
@@ -83,8 +87,8 @@ class LabelledContinuum:
         }
 
 
-def label(continuum: Continuum, t: float, y: Floats) -> LabelledContinuum:
-    """Put labelled tokens on the grid of a run, from the state ``y`` at time t on.
+def label(continuum: Continuum, t: float, y: Floats, cells: Cells | None = None) -> LabelledContinuum:
+    """Put labelled tokens on the grid of a run, or on ``cells``, from the state ``y`` at time t on.
 
     Raises
     ------
@@ -97,7 +101,9 @@ def label(continuum: Continuum, t: float, y: Floats) -> LabelledContinuum:
     radius = 1.0 if radius_lm is None else partial(here.values_at, radius_lm)
     attention, scheme = attention_of(case), case.normalization.scheme
     density = initial_density(case, rho_lm)
-    if t > 0.0:
+    if cells is not None:
+        labels = _with_section("initial", lambda: make_labels(cells, density, radius))
+    elif t > 0.0:
         labels = _with_section("initial", lambda: relabel(GaussGrid(space), here, rho_lm, radius_lm))
     elif not scheme.reads_radius:  # no fold to come: only basins, at whose borders the flow stretches
         final, tolerance = case.time.final, max(LABEL_TOLERANCE, 100.0 * case.solver.rtol)
@@ -107,7 +113,7 @@ def label(continuum: Continuum, t: float, y: Floats) -> LabelledContinuum:
     else:
         labels = _with_section("initial", lambda: make_labels(GaussGrid(space), density, radius))
     problem = LabelledProblem(space, attention, scheme, labels)
-    return LabelledContinuum(case, problem, problem.state, FoldWatch(problem, radius), t)
+    return LabelledContinuum(case, problem, problem.state, FoldWatch(problem, radius), t, old, y)
 
 
 def prepare(case: Case) -> Continuum:
@@ -129,6 +135,13 @@ def prepare(case: Case) -> Continuum:
     while (stop := continuum.problem.observe(0.0, continuum.state).stop) is not None and stop.status == "outgrown":
         continuum = continuum.grown(0.0, continuum.state)
     return continuum
+
+
+def revive(case: Case, lmax: int, finest: int, y: Floats) -> Continuum:
+    """The problem of a case at one degree of those that its run goes through, in the state ``y``."""
+    space = _sphere(lmax)
+    problem = make_problem(case, space, growing=lmax < finest)
+    return Continuum(case, problem, y, space if lmax == finest else _sphere(finest))
 
 
 def _ready(case: Case, space: Sphere, finest: Sphere) -> Continuum:
@@ -195,7 +208,7 @@ def _require_spectral(case: Case) -> None:
 
 
 def _sphere(lmax: int) -> Sphere:
-    threads = 1 if lmax < THREADED_LMAX else len(os.sched_getaffinity(0))
+    threads = 1 if lmax < THREADED_LMAX else available_threads()
     return _with_section("solver", lambda: Sphere(lmax, threads=threads))
 
 
@@ -236,4 +249,5 @@ def _with_section(section: str, build: Callable[[], Built]) -> Built:
     try:
         return build()
     except ValueError as error:
-        raise ValueError(f"{section}.{error}") from error
+        home = "solver" if str(error).startswith("lmax: ") else section  # a law may want more degrees
+        raise ValueError(f"{home}.{error}") from error

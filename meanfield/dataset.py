@@ -1,27 +1,34 @@
 """The netCDF file of a run: its variables, written record by record, and read back with xarray.
 
-The only module that imports netCDF4 and xarray.  A file is created and described before the first step, synced after
-every record, and its status is written last: a run that is killed leaves a readable file.
+The only module that imports netCDF4 and xarray.  A file is created and described before the first step, and never
+written where it stands (`meanfield.standing`): a run that is killed at any moment leaves a whole file, from which it
+can be resumed.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import netCDF4
 import numpy as np
 import xarray
 
+from . import __version__
+from .checkpoint import Checkpoint
 from .space import Floats
+from .standing import StandingFile
 
 CONVENTIONS = "CF-1.11"
 SPECTRUM_CONVENTION = (
@@ -30,6 +37,13 @@ SPECTRUM_CONVENTION = (
 )
 LATEST_TIME = 1e30
 """Times beyond this are netCDF's fill: a record that a killed run had begun."""
+UNFINISHED = "the run has not ended"
+SHARE_OF_TIME = 0.03
+"""Largest part of a run's time that is spent on its file."""
+LONGEST_SILENCE = 30.0
+"""A run without a record for so many seconds is kept all the same."""
+LARGEST_PENDING = 1 << 26
+"""Bytes of records that are gathered before they are written whatever it costs."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,12 @@ VARIABLES = {
     "clusters": Variable(
         ("time",), "1", "number of clusters", "density maxima that stand out by a factor 1.25", kind="i4"
     ),
+    "close_pairs": Variable(
+        ("time",),
+        "1",
+        "fraction of pairs of tokens with cosine > 0.999",
+        "of a density cut off at lmax, right while that is resolved; of tokens over pairs of different ones",
+    ),
     "radius_min": Variable(("time",), "1", "smallest radius on the solver's grid"),
     "radius_max": Variable(("time",), "1", "largest radius on the solver's grid"),
     "radius_mean": Variable(("time",), "1", "mean radius of the tokens, integral of r rho"),
@@ -137,7 +157,7 @@ MEMBER_VARIABLES = {
     "radius": Variable((*MEMBER, "particle"), "1", "radius r of the token"),
     **{
         name: replace(VARIABLES[name], dimensions=("seed", *VARIABLES[name].dimensions))
-        for name in ("mass", "moment1", "moment2", "order_parameter", "energy", "energy_rate")
+        for name in ("mass", "moment1", "moment2", "order_parameter", "energy", "energy_rate", "close_pairs")
     },
     "member_status": Variable(("seed",), "1", "how the member ended", kind="i4"),
     "member_stop_time": Variable(("seed",), "1", "time at which the member ended"),
@@ -146,8 +166,19 @@ MEMBER_VARIABLES = {
 """Variables of an ensemble of particle runs, in which an integral over ρ is the weighted sum over the tokens."""
 
 
+@dataclass(frozen=True)
+class Change:
+    """Something to be written to an open file, and about how many bytes of it there are."""
+
+    nbytes: int
+    write: Callable[[Any], None]
+
+
 class RunFile:
-    """A run's file while it is written, record by record.
+    """A run's file while it is written.
+
+    Records are gathered and written together, each as soon as that costs no more than `SHARE_OF_TIME` altogether.
+    Between two times the file stands as it is, whole and closed, with a `Checkpoint` behind it.
 
     Parameters
     ----------
@@ -169,7 +200,7 @@ class RunFile:
     FileExistsError
         If the file exists and may not be replaced.
     OSError
-        If it cannot be created.
+        If it cannot be created, or is being written by another process.
     """
 
     def __init__(
@@ -182,82 +213,129 @@ class RunFile:
         attributes: Mapping[str, Any],
         overwrite: bool = False,
     ) -> None:
+        def describe(file: Any) -> None:
+            _head(file, title, case, attributes)
+            _declare_all(file, {"time": None, **coordinates}, {name: VARIABLES[name] for name in variables})
+
+        self._begin(path, describe, overwrite)
+
+    @classmethod
+    def reopen(cls, path: Path) -> Self:
+        """Take over a file that stands, with its ``checkpoint``.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, or is being written by another process.
+        """
+        file = cls.__new__(cls)
+        file._begin(path, None, overwrite=True)
+        file.checkpoint = Checkpoint.read_from(path)
+        return file
+
+    def go_on(self, case: str, t: float, findings: Iterable[str] = ()) -> None:
+        """Append to a file that was reopened what comes after its checkpoint at time t; ``findings`` are forgotten."""
+        assert self.checkpoint is not None
+        assert self._standing is not None
+        self._lengths |= self.checkpoint.facts.get("lengths", {})
+        with netCDF4.Dataset(self._standing.path) as file:
+            history = f"{file.history}\n{_now()} resumed at t = {t:.6g} by meanfield {__version__}"
+        self.describe({"case": case, "history": history, "status": "running", "status_message": UNFINISHED})
+        self.describe(dict.fromkeys(findings))
+
+    def _begin(self, path: Path | None, describe: Callable[[Any], None] | None, overwrite: bool) -> None:
+        self.checkpoint: Checkpoint | None = None
         self._lengths = {"time": 0, "flow": 0}
-        self._in_memory = path is None
-        # Built beside its place and moved there once complete: a reader never sees half a header, and a file that
-        # stood there is replaced only by a sound one.
-        draft = None if path is None else path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        self._gathered: dict[Any, list[Mapping[str, Any]]] = {}
+        self._attributes: dict[str, Any] = {}
+        self._pending = 0
+        self._last, self._cost = 0.0, 0.0
+        self._memory: Any = None
+        self._standing: StandingFile[Change] | None = None
+        if path is None:
+            name = f"memory-{secrets.token_hex(8)}.nc"
+            self._memory = netCDF4.Dataset(name, "w", format="NETCDF4", diskless=True, persist=False)
+            if describe is not None:
+                describe(self._memory)
+            return
+        self._standing = StandingFile(path, _write)
+        if describe is None:
+            return
+
+        def build(draft: Path) -> None:
+            with netCDF4.Dataset(draft, "w", format="NETCDF4", clobber=False) as file:
+                describe(file)
+
         try:
-            self._file = _create(draft)
-            self._describe(title, case, coordinates, variables, attributes)
-            if path is not None and draft is not None:
-                self._file.sync()
-                _move(draft, path, overwrite)
+            self._standing.create(build, overwrite)
         except BaseException:
-            if draft is not None:
-                draft.unlink(missing_ok=True)
+            self.release()
             raise
 
-    def _describe(
-        self,
-        title: str,
-        case: str,
-        coordinates: Mapping[str, Any],
-        variables: Iterable[str],
-        attributes: Mapping[str, Any],
-    ) -> None:
-        self._head(title, case, attributes)
-        _declare_all(self._file, {"time": None, **coordinates}, {name: VARIABLES[name] for name in variables})
-
-    def _head(self, title: str, case: str, attributes: Mapping[str, Any]) -> None:
-        """Write the global attributes."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        release = version("meanfield")
-        self._file.setncatts(
-            {
-                "title": title,
-                "Conventions": CONVENTIONS,
-                "history": f"{now} created by meanfield {release}",
-                "source": f"meanfield {release}",
-                "references": "Karagodin, Ge, Polyanskiy, Rigollet (2025), arXiv 2510.22026",
-                "case": case,
-                "status": "running",
-                "status_message": "the run has not ended",
-                "stop_time": 0.0,
-                "tendency_evaluations": 0,
-                "wall_seconds": 0.0,
-                "versions": library_versions(),
-                **attributes,
-            }
-        )
+    @property
+    def lengths(self) -> Mapping[str, int]:
+        """How much there is along each growing dimension, written or gathered."""
+        return self._lengths
 
     def append(self, time: float, values: Mapping[str, Any]) -> None:
-        """Write one record and bring it to disk; the time goes last, so that a record with a time is whole."""
+        """Take one record."""
         self.extend("time", {**values, "time": time})
-        self._file.sync()
 
     def extend(self, dimension: str, values: Mapping[str, Any]) -> None:
-        """Write the next values along an unlimited dimension; the next record brings them to disk."""
-        index = self._lengths[dimension]
-        for name, value in values.items():
-            value = np.asarray(value)
-            if np.iscomplexobj(value):
-                value = np.stack([value.real, value.imag], axis=-1)
-            self._file.variables[name][index] = value
+        """Take the next values along an unlimited dimension."""
+        self._gather(dimension, values)
         self._lengths[dimension] += 1
 
-    def finish(self, attributes: Mapping[str, Any]) -> None:
-        """Write the closing attributes, the status last, and close a file on disk."""
-        last = ("status_message", "status")
-        for name in [*(name for name in attributes if name not in last), *last]:
-            self._file.setncattr(name, attributes[name])
-        self._file.sync()
-        if not self._in_memory:
-            self._file.close()
+    def _gather(self, key: Any, values: Mapping[str, Any]) -> None:
+        self._gathered.setdefault(key, []).append(values)
+        self._pending += sum(np.asarray(value).nbytes for value in values.values())
+
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Take global attributes; None removes one."""
+        self._attributes |= attributes
+
+    def keep(self, checkpoint: Callable[[], Checkpoint]) -> None:
+        """Write what is gathered, with all that going on from there needs, unless it would cost too much by now."""
+        since = time.monotonic() - self._last
+        waiting = self._pending > 0 or since > LONGEST_SILENCE
+        if self._standing is not None and waiting and (self._pending > LARGEST_PENDING or since > self._patience):
+            self._publish(checkpoint())
+        elif self._pending > LARGEST_PENDING:
+            self._publish(None)
+
+    @property
+    def _patience(self) -> float:
+        return self._cost / SHARE_OF_TIME
+
+    def finish(self, attributes: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+        """Write everything, and the closing attributes; with a checkpoint the run can go on from there."""
+        self.describe(attributes)
+        self._publish(checkpoint)
+        self.release()
+
+    def release(self) -> None:
+        """Leave the file as it stands, for others to write."""
+        if self._standing is not None:
+            self._standing.release()
+
+    def _publish(self, checkpoint: Checkpoint | None) -> None:
+        begin = time.monotonic()
+        change = Change(self._pending, partial(_apply, [*self._changes(), partial(_set, self._attributes)]))
+        if self._standing is None:
+            change.write(self._memory)
+        else:
+            self._standing.publish(change, checkpoint)
+        self._gathered, self._attributes, self._pending = {}, {}, 0
+        self._last = time.monotonic()
+        self._cost = self._last - begin
+
+    def _changes(self) -> Iterator[Callable[[Any], None]]:
+        for dimension, rows in self._gathered.items():
+            yield partial(_extend, self._lengths[dimension] - len(rows), _stacked(rows))
 
     def dataset(self) -> xarray.Dataset:
         """Content of a finished run that was kept in memory."""
-        store = xarray.backends.NetCDF4DataStore(self._file)  # type: ignore[no-untyped-call]
+        store = xarray.backends.NetCDF4DataStore(self._memory)  # type: ignore[no-untyped-call]
         with xarray.open_dataset(store) as dataset:
             return dataset.load()
 
@@ -308,52 +386,55 @@ class EnsembleFile(RunFile):
         attributes: Mapping[str, Any],
         overwrite: bool = False,
     ) -> None:
-        self._weights = weights
         coordinates = {"time": times, "seed": np.arange(seeds), "axis": axes, "axis_": axes}
-        super().__init__(path, title, case, coordinates, variables, attributes, overwrite)
-
-    def _describe(
-        self,
-        title: str,
-        case: str,
-        coordinates: Mapping[str, Any],
-        variables: Iterable[str],
-        attributes: Mapping[str, Any],
-    ) -> None:
-        self._head(title, case, attributes)
         names = ("member_status", "member_stop_time", "member_evaluations", *variables)
         declared = {name: MEMBER_VARIABLES[name] for name in names}
-        single = len(self._weights) == 1
-        self._groups = {n: self._file if single else self._file.createGroup(str(n)) for n in self._weights}
-        for count, group in self._groups.items():
-            _declare_all(group, {**coordinates, "weight": self._weights[count]}, declared)
-            flags = {
-                "flag_values": np.arange(len(MEMBER_STATUSES), dtype="i4"),
-                "flag_meanings": " ".join(MEMBER_STATUSES),
-            }
-            group.variables["member_status"].setncatts(flags)
-            group.variables["member_status"][:] = 0
-            group.variables["member_evaluations"][:] = 0
+
+        def describe(file: Any) -> None:
+            _head(file, title, case, attributes)
+            for count, weight in weights.items():
+                group = file if len(weights) == 1 else file.createGroup(str(count))
+                _declare_all(group, {**coordinates, "weight": weight}, declared)
+                flags = {
+                    "flag_values": np.arange(len(MEMBER_STATUSES), dtype="i4"),
+                    "flag_meanings": " ".join(MEMBER_STATUSES),
+                }
+                group.variables["member_status"].setncatts(flags)
+                group.variables["member_status"][:] = 0
+                group.variables["member_evaluations"][:] = 0
+
+        self._begin(path, describe, overwrite)
 
     def write(self, count: int, seed: int, index: int, values: Mapping[str, Any]) -> None:
-        """Write the record number ``index`` of a member and bring it to disk."""
-        for name, value in values.items():
-            self._groups[count].variables[name][seed, index] = value
-        self._file.sync()
+        """Take the record number ``index`` of a member."""
+        rows = self._gathered.get((count, seed))
+        if rows is not None and rows[-1]["index"] + 1 != index:
+            raise ValueError(f"index: records of a member must come in order, got {index} after {rows[-1]['index']}")
+        self._gather((count, seed), {**values, "index": index})
 
     def close_member(self, count: int, seed: int, status: str, stop_time: float, evaluations: int) -> None:
-        """Write how a member ended."""
-        variables = self._groups[count].variables
-        variables["member_stop_time"][seed] = stop_time
-        variables["member_evaluations"][seed] = evaluations
-        variables["member_status"][seed] = MEMBER_STATUSES.index(status)
-        self._file.sync()
+        """Take how a member ended."""
+        ending = {
+            "member_stop_time": stop_time,
+            "member_evaluations": evaluations,
+            "member_status": MEMBER_STATUSES.index(status),
+        }
+        self._gather((count, seed, "ending"), ending)
+
+    def _changes(self) -> Iterator[Callable[[Any], None]]:
+        for (count, seed, *ending), rows in self._gathered.items():
+            if ending:
+                yield partial(_write_member, count, seed, None, rows[-1])
+            else:
+                values = _stacked(rows)
+                first = int(values.pop("index")[0])
+                yield partial(_write_member, count, seed, slice(first, first + len(rows)), values)
 
     def result(self) -> xarray.Dataset | xarray.DataTree:
         """Content of a finished ensemble that was kept in memory."""
         groups = {
             name: xarray.open_dataset(xarray.backends.NetCDF4DataStore(group)).load()  # type: ignore[no-untyped-call]
-            for name, group in self._file.groups.items()
+            for name, group in self._memory.groups.items()
         }
         root = self.dataset()  # and with it the file is closed
         return xarray.DataTree.from_dict({"/": root, **groups}) if groups else root
@@ -379,17 +460,25 @@ def open_run(path: str | os.PathLike[str]) -> Any:
     ValueError
         If it is not a meanfield run.
     """
-    dataset = open_variables(Path(path))
-    if not str(dataset.attrs.get("source", "")).startswith("meanfield") or "case" not in dataset.attrs:
+    path = Path(path)
+    dataset = open_variables(path)
+    try:
+        with _blaming(path):
+            _require_run(dataset.attrs)
+            _require_shapes(dataset)
+            if _has_groups(path):
+                dataset.close()
+                tree = xarray.open_datatree(path, engine="netcdf4")
+                for node in tree.subtree:
+                    _require_shapes(node.dataset)
+                return tree
+            if "time" in dataset.dims:
+                whole = np.asarray(dataset["time"].values < LATEST_TIME)
+                if not whole.all():
+                    dataset = dataset.isel(time=np.flatnonzero(whole))
+    except ValueError:
         dataset.close()
-        raise ValueError(f"{path}: not the file of a meanfield run (it lacks the attributes 'source' and 'case')")
-    if _has_groups(Path(path)):
-        dataset.close()
-        return xarray.open_datatree(path, engine="netcdf4")
-    if "time" in dataset.dims:
-        whole = np.asarray(dataset["time"].values < LATEST_TIME)
-        if not whole.all():
-            dataset = dataset.isel(time=np.flatnonzero(whole))
+        raise
     return dataset
 
 
@@ -397,12 +486,56 @@ def open_variables(path: Path) -> xarray.Dataset:
     """Open any netCDF file; one line says what is wrong with it."""
     if not path.is_file():
         raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-    try:
+    with _blaming(path):
         return xarray.open_dataset(path, engine="netcdf4")
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Name the file that is not what it should be, or that HDF5 cannot read, for which netCDF4 has many errors."""
+    try:
+        yield
     except PermissionError:
         raise
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except _ForeignError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except (OSError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         raise ValueError(f"{path}: not a readable netCDF file ({_first_line(error)})") from error
+
+
+class _ForeignError(ValueError):
+    """A file that can be read, but is none of this package."""
+
+
+def _require_run(attributes: Mapping[str, Any]) -> None:
+    """Refuse what was not written here."""
+    source, case = attributes.get("source"), attributes.get("case")
+    if not str(source).startswith("meanfield") or case is None:
+        raise _ForeignError("not the file of a meanfield run (it lacks the attributes 'source' and 'case')")
+    try:
+        table = json.loads(case) if isinstance(case, str) else None
+    except (ValueError, RecursionError):
+        table = None
+    if not isinstance(table, dict):
+        raise _ForeignError("the attribute 'case' is damaged: expected a table as JSON")
+
+
+def _require_shapes(dataset: xarray.Dataset) -> None:
+    """Refuse variables of known names that are something else; of sweeps and ensembles they have more dimensions."""
+    swept = {name for name in dataset.coords if "sweep" in dataset.attrs and name not in COORDINATES}
+    for name, variable in dataset.variables.items():
+        if name in swept:  # a key of the case may be called as a variable is
+            continue
+        known = [table[name] for table in (COORDINATES, VARIABLES, MEMBER_VARIABLES) if name in table]
+        core = [tuple(d for d in variable.dims if d in declared.dimensions) for declared in known]
+        if known and not any(found == declared.dimensions for found, declared in zip(core, known, strict=True)):
+            expected = " or ".join(str(declared.dimensions) for declared in known)
+            raise _ForeignError(f"{name}: expected dimensions {expected}, got {variable.dims}")
+        texts = variable.dtype.kind not in "iuf"
+        if known and texts != (known[0].kind == "str"):
+            raise _ForeignError(
+                f"{name}: expected {'texts' if known[0].kind == 'str' else 'numbers'}, got {variable.dtype}"
+            )
 
 
 def complex_spectrum(parts: xarray.DataArray) -> np.ndarray[Any, np.dtype[np.complex128]]:
@@ -413,8 +546,8 @@ def complex_spectrum(parts: xarray.DataArray) -> np.ndarray[Any, np.dtype[np.com
 
 def library_versions() -> str:
     """Versions of the libraries that the numbers depend on, as one line."""
-    names = ("meanfield", "numpy", "scipy", "shtns", "ducc0", "netCDF4", "xarray")
-    found = []
+    names = ("numpy", "scipy", "shtns", "ducc0", "netCDF4", "xarray")
+    found = [f"meanfield {__version__}"]
     for name in names:
         with suppress(PackageNotFoundError):
             found.append(f"{name} {version(name)}")
@@ -465,25 +598,68 @@ def _has_groups(path: Path) -> bool:
         return bool(file.groups)
 
 
-def _create(draft: Path | None) -> Any:
-    if draft is None:
-        return netCDF4.Dataset(f"memory-{secrets.token_hex(8)}.nc", "w", format="NETCDF4", diskless=True, persist=False)
-    return netCDF4.Dataset(draft, "w", format="NETCDF4", clobber=False)
+def _head(file: Any, title: str, case: str, attributes: Mapping[str, Any]) -> None:
+    """Write the global attributes."""
+    file.setncatts(
+        {
+            "title": title,
+            "Conventions": CONVENTIONS,
+            "history": f"{_now()} created by meanfield {__version__}",
+            "source": f"meanfield {__version__}",
+            "references": "Karagodin, Ge, Polyanskiy, Rigollet (2025), arXiv 2510.22026",
+            "case": case,
+            "status": "running",
+            "status_message": UNFINISHED,
+            "stop_time": 0.0,
+            "tendency_evaluations": 0,
+            "wall_seconds": 0.0,
+            "versions": library_versions(),
+            **attributes,
+        }
+    )
 
 
-def _move(draft: Path, path: Path, overwrite: bool) -> None:
-    if not overwrite:
-        try:
-            os.link(draft, path)  # unlike a rename, fails if the file exists
-        except FileExistsError:
-            raise FileExistsError(errno.EEXIST, "exists already", str(path)) from None
-        except OSError:  # a file system without links
-            if path.exists():
-                raise FileExistsError(errno.EEXIST, "exists already", str(path)) from None
-        else:
-            draft.unlink()
-            return
-    draft.replace(path)
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _write(path: Path, changes: Sequence[Change]) -> None:
+    with netCDF4.Dataset(path, "r+") as file:
+        for change in changes:
+            change.write(file)
+
+
+def _apply(changes: Sequence[Callable[[Any], None]], file: Any) -> None:
+    for change in changes:
+        change(file)
+
+
+def _set(attributes: Mapping[str, Any], file: Any) -> None:
+    for name, value in attributes.items():
+        if value is not None:
+            file.setncattr(name, value)
+        elif name in file.ncattrs():
+            file.delncattr(name)
+
+
+def _stacked(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Values of several rows by name, complex ones in two parts."""
+    stacks = {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
+    return {
+        name: np.stack([stack.real, stack.imag], axis=-1) if np.iscomplexobj(stack) else stack
+        for name, stack in stacks.items()
+    }
+
+
+def _extend(first: int, values: Mapping[str, Any], file: Any) -> None:
+    for name, stack in values.items():
+        file.variables[name][first : first + len(stack)] = stack
+
+
+def _write_member(count: int, seed: int, index: slice | None, values: Mapping[str, Any], file: Any) -> None:
+    variables = file.groups.get(str(count), file).variables
+    for name, value in values.items():
+        variables[name][seed if index is None else (seed, index)] = value
 
 
 def _first_line(error: BaseException) -> str:

@@ -228,9 +228,13 @@ class DensityProblem:
         strain = 0.5 * float(np.max(np.abs(contraction)))
         if strain == 0.0 or (self.layer is not None and self.layer.fits(strain)):
             return False
+        self.absorb(strain)
+        return True
+
+    def absorb(self, strain: float) -> None:
+        """Put on the absorbing layer for a flow that contracts at most at the rate ``strain``."""
         self.layer = AbsorbingLayer(self.space.lmax, strain)
         self._decay = self._diffusion - self.layer.damping[self.space.degree]
-        return True
 
     def _field_error(self) -> float:
         """Estimate of the relative error of ∫ e^{β x·y} ρ(y) dy: what the layer has swallowed of it."""

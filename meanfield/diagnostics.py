@@ -15,6 +15,7 @@ from .clusters import count_clusters
 from .density import DensityProblem, degree_energy, spectral_tail
 from .kernels import eigenvalue_ratios, eigenvalues, gradient_eigenvalues, surface_area
 from .labelled import LabelledProblem
+from .pairs import close_pairs_of_density
 from .space import Complexes, Floats, Space
 
 
@@ -41,6 +42,7 @@ def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, 
         "density_min": float(rho.min()),
         "density_max": float(rho.max()),
         "clusters": count_clusters(space, rho_lm),
+        "close_pairs": close_pairs_of_density(space, rho_lm),
     }
     if radius_lm is not None:
         radius = space.synthesis(radius_lm)

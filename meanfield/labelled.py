@@ -14,7 +14,7 @@ Source: Karagodin, Ge, Polyanskiy, Rigollet (2025), arXiv 2510.22026 (the model)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -247,6 +247,22 @@ class FoldWatch:
         near, far = (self._spectrum(y + k * step * slope) - self._spectrum(y - k * step * slope) for k in (1, 2))
         return np.asarray((8.0 * near - far) / (12.0 * step))
 
+    def history(self) -> dict[str, Any]:
+        """All that has been taken in, as arrays."""
+        return {
+            **self._field.history(),
+            "winding": np.array(self._winding),
+            "step": np.array(self._step or ()),
+            "direction": self._direction,
+        }
+
+    def recall(self, history: Mapping[str, Any]) -> None:
+        """Take in at once what another watch of this problem had."""
+        self._field.recall(history)
+        self._winding = float(history["winding"])
+        self._step = (float(history["step"][0]), float(history["step"][1])) if history["step"].size else None
+        self._direction = history["direction"]
+
     @property
     def folded(self) -> bool:
         """Whether the sheet has passed the origin."""
@@ -305,6 +321,19 @@ class _RecordedField:
         self._pieces.append(piece)
         self._spectra.append(spectrum)
         self._rates.append(rate)
+
+    def history(self) -> dict[str, Any]:
+        shape = (-1, self.sphere.degree.size)
+        return {
+            "times": np.array(self.times),
+            "pieces": np.array(self._pieces, dtype=np.int64),
+            "spectra": np.array(self._spectra, dtype=np.complex128).reshape(shape),
+            "rates": np.array(self._rates, dtype=np.complex128).reshape(shape),
+        }
+
+    def recall(self, history: Mapping[str, Any]) -> None:
+        self.times, self._pieces = history["times"].tolist(), history["pieces"].tolist()
+        self._spectra, self._rates = list(history["spectra"]), list(history["rates"])
 
     def steps_after(self, step: tuple[float, float] | None) -> int:
         return 0 if step is None else sum(t > step[1] for t in self.times)

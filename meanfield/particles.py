@@ -19,6 +19,7 @@ from numpy.random import Generator
 
 from .attention import TokenEngine, TokenField
 from .normalization import Scheme, Values
+from .pairs import close_pairs_of_tokens
 from .problem import Observation
 from .space import Floats
 
@@ -177,6 +178,7 @@ def describe_tokens(problem: ParticleProblem, t: float, y: Floats) -> dict[str, 
         "moment1": first,
         "moment2": (weights[:, None] * points).T @ points,
         "order_parameter": math.hypot(*first),
+        "close_pairs": close_pairs_of_tokens(points, weights),
     }
     if problem.scheme.reads_radius:
         values["radius"] = radius

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar with time left on a terminal, plain lines elsewhere.
+"""Progress of long work on stderr, a bar with time left on a terminal, plain lines elsewhere; and its interruption.
 
 The only module that imports rich.
 """
@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 SECONDS_BETWEEN_LINES = 10.0
+
+Interrupt: TypeAlias = Callable[[], str | None]
+"""Asked between steps: why the work is to stop there, or None."""
+
+
+def never() -> None:
+    """Nothing interrupts the work."""
 
 
 class Progress:

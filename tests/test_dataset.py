@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -15,7 +13,8 @@ import pytest
 import xarray
 
 import meanfield
-from meanfield.dataset import VARIABLES, RunFile, complex_spectrum, open_run
+from meanfield.checkpoint import Checkpoint
+from meanfield.dataset import VARIABLES, EnsembleFile, RunFile, complex_spectrum, open_run
 from meanfield.sphere import Sphere, regular_grid
 
 from .conftest import MakeCase
@@ -177,35 +176,40 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(small: meanfield.Cas
         meanfield.solve(small, output=tmp_path / "nowhere" / "run.nc")
 
 
-def test_a_killed_run_leaves_a_readable_file(three_bumps: MakeCase, tmp_path: Path) -> None:
-    path = tmp_path / "run.nc"
-    case = three_bumps({"solver.lmax": 15, "time.final": 2.0, "time.snapshots": 21})
-    code = (
-        "import os, sys, signal\n"
-        "import meanfield, meanfield.dataset as d\n"
-        "old = d.RunFile.append\n"
-        "def append(self, time, values):\n"
-        "    old(self, time, values)\n"
-        "    if self._lengths['time'] == 8: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "d.RunFile.append = append\n"
-        f"meanfield.solve(meanfield.Case.from_json(sys.stdin.read()), output={str(path)!r})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], input=case.to_json(), text=True, timeout=120, check=False)
-    assert done.returncode == -9
-    with open_run(path) as run, meanfield.solve(case) as whole:
-        assert run.attrs["status"] == "running"
-        np.testing.assert_array_equal(run["time"], whole["time"][:8])
-        np.testing.assert_allclose(run["density_lm"], whole["density_lm"][:8], atol=1e-14)  # round-off
-
-
-def test_a_record_without_its_time_does_not_count(tmp_path: Path) -> None:
+def test_records_are_gathered_and_written_together(tmp_path: Path) -> None:
     path = tmp_path / "run.nc"
     file = RunFile(path, "t", "{}", {}, ["energy"], {})
     file.append(0.0, {"energy": 1.0})
-    file._file.variables["energy"][1] = 2.0
-    file.finish({"status": "failed", "status_message": "cut off"})
     with open_run(path) as run:
+        assert run.sizes["time"] == 0
+    file.keep(Checkpoint)
+    for t in (1.0, 2.0):
+        file.append(t, {"energy": t})
+    with open_run(path) as run:  # readable while the run goes on
         assert run["energy"].values.tolist() == [1.0]
+        file.finish({"status": "completed", "status_message": "", "odd": 3})
+        assert run.attrs["status"] == "running"
+    with open_run(path) as run:
+        assert run["energy"].values.tolist() == [1.0, 1.0, 2.0]
+        assert (run.attrs["status"], run.attrs["odd"]) == ("completed", 3)
+    assert [found.name for found in tmp_path.iterdir()] == ["run.nc"]
+
+
+def test_records_in_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meanfield.dataset.LARGEST_PENDING", 20)
+    file = RunFile(None, "t", "{}", {}, ["energy"], {})
+    for t in range(7):
+        file.append(float(t), {"energy": -t})
+        file.keep(Checkpoint)
+    file.finish({"status": "completed", "status_message": ""})
+    assert file.dataset()["energy"].values.tolist() == [0, -1, -2, -3, -4, -5, -6]
+
+
+def test_members_are_written_in_order(tmp_path: Path) -> None:
+    file = EnsembleFile(None, "t", "{}", [0.0, 1.0], 1, ["x"], {4: np.full(4, 0.25)}, ["mass"], {})
+    file.write(4, 0, 0, {"mass": 1.0})
+    with pytest.raises(ValueError, match="in order, got 2 after 0"):
+        file.write(4, 0, 2, {"mass": 1.0})
 
 
 @pytest.mark.parametrize("content", [b"", b"not netCDF", b"\x89HDF\r\n\x1a\n" + b"\0" * 600])

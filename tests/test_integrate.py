@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from meanfield.integrate import Limits, Outcome, Tolerances, integrate
+from meanfield.integrate import Cost, Limits, Moment, Outcome, Tolerances, integrate
 from meanfield.problem import Observation, Stop
 
 
@@ -200,3 +201,72 @@ def test_the_longest_step_is_kept() -> None:
 def test_bad_times_are_refused(times: list[float]) -> None:
     with pytest.raises(ValueError, match="increase strictly"):
         run(Small(rotation), times)
+
+
+def kinked(t: float, y: np.ndarray) -> np.ndarray:
+    return rotation(t, y) * (1.0 if t <= 1.0 else 3.0) * math.cos(t)
+
+
+@pytest.mark.parametrize("restarting", [False, True])
+def test_it_goes_on_from_any_moment_to_the_same_bits(restarting: bool) -> None:
+    """Also at the start, at a breakpoint, and where a problem asks for a restart."""
+
+    def say(t: float, y: np.ndarray) -> Observation:
+        return Observation(longest_step=0.3 + 0.1 * math.sin(7 * t), restart=restarting and math.sin(9 * t) > 0.5)
+
+    problem, times = Small(kinked, say, breakpoints=(1.0,)), list(np.linspace(0.0, 3.0, 8))
+    moments: list[Moment] = []
+    rows: list[tuple[int, float, bytes, bytes]] = []
+    records: list[tuple[float, bytes]] = []
+
+    def trace(piece: int, t: float, y: np.ndarray, slope: np.ndarray) -> None:
+        rows.append((piece, t, y.tobytes(), slope.tobytes()))
+
+    def record(t: float, y: np.ndarray) -> None:
+        records.append((t, y.tobytes()))
+
+    counts: list[tuple[int, int]] = []
+
+    def keep(moment: Moment) -> None:
+        moments.append(moment)
+        counts.append((len(rows), len(records)))
+
+    whole = integrate(problem, np.array([1.0, 0.0]), times, record, trace=trace, keep=keep)
+    all_rows, all_records = list(rows), list(records)
+    assert len(moments) == whole.steps + 1 > 10
+    for moment, (row, number) in zip(list(moments), list(counts), strict=True):
+        rows, records = all_rows[:row], all_records[:number]
+        plain, arrays = moment.parts()
+        again = Moment.assembled(json.loads(json.dumps(plain)), arrays)
+        outcome = integrate(problem, np.empty(0), times, record, trace=trace, begin=again)
+        assert (outcome.evaluations, outcome.steps) == (whole.evaluations, whole.steps)
+        assert rows == all_rows
+        assert records == all_records
+        assert outcome.wall_seconds >= moment.spent.seconds
+
+
+def test_an_interruption_is_no_record_and_knows_its_moment() -> None:
+    records: list[float] = []
+    asked = iter(range(100))
+    outcome = integrate(
+        Small(rotation, lambda t, y: Observation(longest_step=0.1)),
+        np.array([1.0, 0.0]),
+        [0.0, 1.0],
+        lambda t, y: records.append(t),
+        keep=lambda moment: "enough" if next(asked) == 3 else None,
+    )
+    assert (outcome.status, outcome.steps, records) == ("interrupted", 3, [0.0])
+    assert outcome.moment is not None
+    assert outcome.message == f"enough at t = {outcome.stop_time:.6g}"
+    assert outcome.moment.t == outcome.stop_time
+
+
+def test_what_was_spent_before_counts() -> None:
+    problem = Small(rotation, lambda t, y: Observation(longest_step=0.1))
+    spent = Cost(100, 46, 50.0)
+    state, times = np.array([1.0, 0.0]), [0.0, 1.0]
+    outcome = integrate(problem, state, times, lambda t, y: None, limits=Limits(steps=50), begin=spent)
+    assert (outcome.status, outcome.steps) == ("failed", 50)
+    outcome = integrate(problem, state, times, lambda t, y: None, limits=Limits(wall_seconds=40.0), begin=spent)
+    assert (outcome.status, outcome.stop_time) == ("failed", 0.0)
+    assert outcome.moment is not None
