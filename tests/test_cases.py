@@ -100,6 +100,7 @@ SMALL: dict[str, tuple[dict[str, object], Check]] = {
     "two-clusters": ({"time.final": 8.0, "time.snapshots": 3, "solver.lmax": 63}, approaches),
     "growth-near-uniform": ({"time.final": 3.0, "time.snapshots": 2}, grows_as_predicted),
     "poisson-kernel": ({"time.final": 1.0, "time.snapshots": 2}, follows_the_poisson_kernel),
+    "schemes-by-beta": ({"time.final": 2.0}, ends_at(0.0734525596)),
     "tokens-from-file": ({"time.final": 1.0, "time.snapshots": 2}, finds_three_groups),
 }
 
