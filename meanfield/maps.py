@@ -6,45 +6,66 @@ Equal areas of ink are equal solid angles: east is right, north is up, and longi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Literal, cast
 
 import numpy as np
 import xarray as xr
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import FuncNorm, Normalize
 from matplotlib.figure import FigureBase
 from matplotlib.image import AxesImage
+from matplotlib.patches import Circle
 from matplotlib.projections.geo import GeoAxes
-from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator
+from matplotlib.ticker import LogFormatterSciNotation
 from numpy.typing import NDArray
 
+from .figures import LABELS, ticks
 from .sphere import to_lat_lon
 
-__all__ = ["DOT", "FIELDS", "Field", "check_field", "closed_snapshot", "dot_tokens", "map_axes", "paint", "ticks"]
+__all__ = [
+    "COLOUR_MAPS",
+    "DOT",
+    "Field",
+    "add_scale",
+    "add_snapshot",
+    "check_field",
+    "closed_snapshot",
+    "common_norm",
+    "dot_tokens",
+    "hatch",
+    "map_axes",
+    "map_positions",
+    "map_sampler",
+    "paint",
+    "thinned",
+]
 
 Field = Literal["density", "radius"]
-FIELDS = {"density": ("density ρ (sr⁻¹)", "magma"), "radius": ("radius r", "cividis")}
-"""Label and colour map of each field."""
+COLOUR_MAPS: dict[str, str] = {"density": "magma", "radius": "cividis"}
+"""Colour map of each field."""
 DOT: dict[str, Any] = {
     "linestyle": "none",
     "marker": "o",
-    "markersize": 1.8,
+    "markersize": 1.3,
     "markerfacecolor": "#7FE0FF",
     "markeredgecolor": "black",
-    "markeredgewidth": 0.2,
+    "markeredgewidth": 0.15,
 }
 """Look of a token, which shows on every colour of the density."""
+_MOST_DOTS = 1000
+_DETAIL = 800
+"""Pixels between the poles of a map that has the whole width."""
 _UNIFORM = 1.0 / (4.0 * math.pi)
-ticks = partial(MaxNLocator, nbins=5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=1)
 
 
 def check_field(dataset: xr.Dataset, field: str) -> None:
     """Refuse, with a ValueError, to map a field that there is not, or that is not a function of place and time."""
-    if field not in FIELDS:
-        raise ValueError(f"field = {field!r} is unknown; allowed: {', '.join(FIELDS)}")
+    if field not in COLOUR_MAPS:
+        raise ValueError(f"field = {field!r} is unknown; allowed: {', '.join(COLOUR_MAPS)}")
     if field not in dataset:
-        has = ", ".join(name for name in FIELDS if name in dataset) or "neither density nor radius"
+        has = ", ".join(name for name in COLOUR_MAPS if name in dataset) or "neither density nor radius"
         raise ValueError(f"the run has no {field} to map; it has {has}")
     if set(dataset[field].dims) != {"time", "lat", "lon"}:
         raise ValueError(f"{field} has dimensions {dataset[field].dims}; maps need (time, lat, lon)")
@@ -56,7 +77,7 @@ def map_axes(figure: FigureBase, rows: int, columns: int) -> Any:
     for axis in axes.flat:
         axis.set_longitude_grid(60.0)
         axis.set_latitude_grid(30.0)
-        axis.grid(color="0.75", alpha=0.35, linewidth=0.6)
+        axis.grid(color="0.75", alpha=0.35, linewidth=0.4)
         axis.tick_params(labelleft=False, labelbottom=False)
     return axes
 
@@ -65,24 +86,36 @@ def paint(figure: FigureBase, painted: Mapping[GeoAxes, xr.DataArray], block: An
     """Paint each snapshot on its axes, all with one norm, and put one colour bar beside the block of axes."""
     if not painted:
         raise ValueError("no run reaches any of the times given; name times within one of the runs")
-    label, colour_map = FIELDS[field]
     lowest = min(float(snapshot.min()) for snapshot in painted.values())
-    norm = _norm(lowest, max(float(snapshot.max()) for snapshot in painted.values()), field)
+    norm = common_norm(lowest, max(float(snapshot.max()) for snapshot in painted.values()), field)
+    for axis, snapshot in painted.items():
+        image = add_snapshot(axis, snapshot, norm, field, _DETAIL // block.shape[1])
+    height = len(block) * (4.2 / block.shape[1] + 0.3)
+    add_scale(figure, image, [axis for axis in block.flat if axis.figure is not None], field, lowest, height)
+
+
+def add_snapshot(axis: GeoAxes, snapshot: xr.DataArray, norm: Normalize, field: Field, height: int) -> AxesImage:
+    """Paint one closed snapshot on its map, of so many pixels from pole to pole."""
+    # The projection fills its axes, so a picture of the map is an image in axes coordinates.
+    image = AxesImage(axis, norm=norm, cmap=COLOUR_MAPS[field], origin="lower", extent=(0.0, 1.0, 0.0, 1.0))
+    image.set_transform(axis.transAxes)
+    # What lies below the bottom of a logarithmic norm is raised to it, and not left white.
+    image.set_data(np.maximum(map_sampler(snapshot, height)(snapshot), norm.vmin or 0.0))
+    image.set_clip_path(axis.patch)
+    axis.add_image(image)
+    return image
+
+
+def add_scale(figure: FigureBase, image: AxesImage, axes: Any, field: Field, lowest: float, height: float) -> Colorbar:
+    """Put the colour bar of an image beside axes that are `height` tenths of the figure's width high together."""
+    norm, label = cast(Normalize, image.norm), LABELS[field]
     bottom = norm.vmin or 0.0
     if field == "density" and lowest < -1e-3 * _UNIFORM:
         label += "\nρ < 0 clipped"
-    for axis, snapshot in painted.items():
-        # The projection fills its axes, so a picture of the map is an image in axes coordinates.
-        image = AxesImage(axis, norm=norm, cmap=colour_map, origin="lower", extent=(0.0, 1.0, 0.0, 1.0))
-        image.set_transform(axis.transAxes)
-        image.set_data(np.maximum(_map_pixels(snapshot, 800 // block.shape[1]), bottom))
-        image.set_clip_path(axis.patch)
-        axis.add_image(image)
-    height = len(block) * (4.2 / block.shape[1] + 0.3)
     logarithmic = isinstance(norm, FuncNorm)
-    figure.colorbar(
+    return figure.colorbar(
         image,
-        ax=[axis for axis in block.flat if axis.figure is not None],
+        ax=axes,
         label=label,
         extend="min" if lowest < bottom else "neither",
         ticks=_decades(norm, 0.3 / height) if logarithmic else ticks(),
@@ -92,11 +125,29 @@ def paint(figure: FigureBase, painted: Mapping[GeoAxes, xr.DataArray], block: An
     )
 
 
+def hatch(axis: GeoAxes) -> Circle:
+    """Hatch a whole map: its field is not to be trusted."""
+    circle = Circle((0.5, 0.5), 0.5, transform=axis.transAxes, fill=False, hatch="////", edgecolor="0.7", linewidth=0.0)
+    circle.set_alpha(0.6)
+    axis.add_patch(circle)
+    return circle
+
+
+def thinned(tokens: xr.Dataset) -> xr.DataArray:
+    """Positions of the tokens of the first seed, of which a thousand at most, spread over all, are shown."""
+    step = math.ceil(tokens.sizes["particle"] / _MOST_DOTS)
+    return tokens["position"].isel(seed=0, particle=slice(None, None, step))
+
+
+def map_positions(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Longitudes and latitudes, in radians as a map takes them, of unit vectors (N, 3)."""
+    latitude, longitude = to_lat_lon(points)
+    return np.radians((longitude + 180.0) % 360.0 - 180.0), np.radians(latitude)
+
+
 def dot_tokens(axis: GeoAxes, points: NDArray[np.float64]) -> None:
     """Draw tokens, unit vectors (N, 3), as dots."""
-    latitude, longitude = to_lat_lon(points)
-    longitude = (longitude + 180.0) % 360.0 - 180.0
-    axis.plot(np.radians(longitude), np.radians(latitude), **DOT)
+    axis.plot(*map_positions(points), **DOT)
 
 
 def _decades(norm: Normalize, gap: float) -> list[float]:
@@ -117,25 +168,49 @@ def closed_snapshot(dataset: xr.Dataset, field: str, record: int) -> xr.DataArra
     return xr.concat([snapshot, first.assign_coords(lon=first["lon"] + 360.0)], "lon", join="exact")
 
 
-def _map_pixels(snapshot: xr.DataArray, height: int) -> NDArray[np.float64]:
-    """Pixels (height, 2 height) of the box around a Mollweide map, from the south up, from the west eastward.
+def map_sampler(grid: xr.DataArray, height: int) -> Callable[[xr.DataArray], NDArray[np.float64]]:
+    """Function from closed snapshots on one grid to pixels of the box around a Mollweide map.
 
-    At the height sin α of a map of half-axes 1: π sin(lat) = 2α + sin 2α and lon = π x / cos α. Bilinear between
-    grid points; beyond the last latitudes, near the poles, the last rows are continued.
+    Pixels are (height, 2 height), from the south up, from the west eastward. Bilinear between grid points; beyond the
+    last latitudes, near the poles, the last rows are continued.
+    """
+    latitude, longitude = _inverse_mollweide(height)
+    lat, lon = grid["lat"].to_numpy(), grid["lon"].to_numpy()
+    row = np.interp(latitude, lat, np.arange(len(lat)))[:, np.newaxis]
+    column = np.interp((longitude - lon[0]) % 360.0 + lon[0], lon, np.arange(len(lon)))
+    south = np.clip(row.astype(int), 0, max(len(lat) - 2, 0))
+    west = np.clip(column.astype(int), 0, len(lon) - 2)
+    up, east = row - south, column - west
+    north = np.minimum(south + 1, len(lat) - 1)
+
+    def sample(snapshot: xr.DataArray) -> NDArray[np.float64]:
+        values = snapshot.to_numpy()
+        lower = (1.0 - east) * values[south, west] + east * values[south, west + 1]
+        upper = (1.0 - east) * values[north, west] + east * values[north, west + 1]
+        pixels: NDArray[np.float64] = (1.0 - up) * lower + up * upper
+        return pixels
+
+    return sample
+
+
+@lru_cache(maxsize=4)
+def _inverse_mollweide(height: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Latitude (height,) and longitude (height, 2 height) of pixels, in degrees.
+
+    At the height sin α of a map of half-axes 1: π sin(lat) = 2α + sin 2α and lon = π x / cos α.
     """
     x, y = ((np.arange(size) + 0.5) / (0.5 * size) - 1.0 for size in (2 * height, height))
     angle = np.arcsin(y)
     latitude = np.degrees(np.arcsin((2.0 * angle + np.sin(2.0 * angle)) / np.pi))
-    longitude = 180.0 * np.clip(x / np.cos(angle)[:, np.newaxis], -1.0, 1.0)
-    west, south, north = (float(end) for end in (snapshot["lon"][0], snapshot["lat"][0], snapshot["lat"][-1]))
-    return snapshot.interp(
-        lat=xr.DataArray(np.clip(latitude, south, north), dims="y"),
-        lon=xr.DataArray((longitude - west) % 360.0 + west, dims=("y", "x")),
-    ).to_numpy()
+    return latitude, 180.0 * np.clip(x / np.cos(angle)[:, np.newaxis], -1.0, 1.0)
 
 
-def _norm(lowest: float, highest: float, field: Field) -> Normalize:
-    """One norm for early states near the uniform density and for late peaks: see `draw_maps`."""
+def common_norm(lowest: float, highest: float, field: Field) -> Normalize:
+    """One norm for all values of a field from lowest to highest.
+
+    Of a density that rises above eight times the uniform one it is logarithmic, stretched around the uniform density:
+    early states near it and late peaks are seen on one scale.
+    """
     if highest - lowest <= 1e-9 * abs(highest):
         return Normalize(lowest - 0.01 * abs(highest), highest + 0.01 * abs(highest))
     if field == "radius":
