@@ -13,19 +13,27 @@ import io
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
+import textwrap
+import threading
 import tomllib
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields
-from importlib.metadata import version
+from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
+
+from . import __version__
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -35,11 +43,12 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _OUTPUTS = Path("outputs")
+_made_folders: list[Path] = []  # by this command, the deepest first: none is left behind empty
 
 app = App(
     name="meanfield",
     help="The mean-field PDE of attention dynamics on the sphere, for every normalization scheme.",
-    version=lambda: version("meanfield"),
+    version=__version__,
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
@@ -49,6 +58,7 @@ app = App(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; by default with the arguments of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _made_folders.clear()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters is no reason to fail
             stream.reconfigure(errors="backslashreplace")
@@ -59,9 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        code, text = _explain(error)
+        code, text = _explain(error, arguments)
         if text:
             _say(text)
+        while _made_folders:
+            with suppress(OSError):  # not empty
+                _made_folders.pop(0).rmdir()
         try:
             sys.stdout.flush()
         except OSError:  # nobody reads it, or its disk is full; Python would try once more at exit
@@ -69,16 +82,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
-def _explain(error: BaseException) -> tuple[int, str]:
+def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
     """Exit code and one line for what went wrong."""
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted"
     if isinstance(error, BrokenPipeError):
         return 141, ""
     if isinstance(error, OSError) and error.filename is not None:
-        return 2, f"{os.fsdecode(error.filename)}: {error.strerror}"
+        # A run whose file could be written no longer has stopped early: what it had is saved.
+        return 3 if getattr(error, "resumable", False) else 2, f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, ValueError | OSError | CycloptsError):
         return 2, str(error) or type(error).__name__
+    if isinstance(error, RuntimeError) and str(error).startswith("NetCDF: "):  # met when values are read at last
+        return 2, f"{', '.join(word for word in arguments if word.endswith('.nc'))}: damaged ({error})"
     return 1, f"internal error: {type(error).__name__}: {error} (run again with --debug)"
 
 
@@ -132,6 +148,8 @@ class Destination:
 
 
 def _claim(path: Path, force: bool, *sources: Path) -> Path:
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r}: no file can be called that")
     if path.exists():
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file to write", str(path))
@@ -139,6 +157,7 @@ def _claim(path: Path, force: bool, *sources: Path) -> Path:
             raise ValueError(f"{path}: is read by this command and cannot be its output")
         if not force:
             raise FileExistsError(errno.EEXIST, "exists already (--force overwrites it)", str(path))
+    _made_folders.extend(folder for folder in path.parents if not folder.exists())
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path.parent):  # permissions do not tell all: ask the file system itself
         return path
@@ -155,7 +174,10 @@ def _read_case(path: Path, settings: Iterable[str] | None) -> Case:
     """Case of a file with some keys set anew; a value is read as TOML, or else as text."""
     from .case import Case
 
-    case = Case.from_toml(path)
+    return _changed(Case.from_toml(path), settings)
+
+
+def _changed(case: Case, settings: Iterable[str] | None) -> Case:
     changes: dict[str, Any] = {}
     for setting in settings or ():
         key, equals, text = (part.strip() for part in setting.partition("="))
@@ -181,6 +203,12 @@ def _blaming(path: Path) -> Iterator[None]:
 # ---- runs --------------------------------------------------------------------------------------------------
 
 
+Workers: TypeAlias = Annotated[int | None, Parameter(help="Processes on this machine, by default one per core.")]
+Scheduler: TypeAlias = Annotated[
+    str | None, Parameter(help="Address of a Dask scheduler whose workers see the same folder; of a sweep.")
+]
+
+
 @app.command
 def solve(
     case: CaseFile,
@@ -199,7 +227,7 @@ def solve(
         run = _run("solve", problem, path, verbosity, destination.force)
     print(path)
     code = _judge(run, problem, verbosity)
-    if picture:
+    if picture and run.attrs["status"] != "running":
         from .plots import plot_run
 
         _print_paths(plot_run([run], picture, force=destination.force))
@@ -224,16 +252,123 @@ def simulate(
     return _judge(run, problem, verbosity)
 
 
+@app.command
+def sweep(
+    case: CaseFile,
+    /,
+    *,
+    settings: Settings = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    retry: Annotated[Flag, Parameter(help="Run failed and invalid members once more.")] = False,
+    output: Annotated[Path | None, Parameter(alias="-o", help="Folder of the members' files.")] = None,
+    force: Annotated[Flag, Parameter(help="Replace files of other cases.")] = False,
+    verbosity: Verbosity = _VERBOSITY,
+) -> int:
+    """Run every member of the case's [sweep] that has not been run, and gather all in one file."""
+    problem = _read_case(case, settings)
+    folder = output or _OUTPUTS / f"{problem.name}.sweep"
+    with _blaming(case):
+        return _sweep(problem, folder, verbosity, workers, scheduler, force, retry)
+
+
+def _sweep(
+    case: Case,
+    folder: Path,
+    verbosity: Verbosity,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    force: bool = False,
+    retry: bool = False,
+) -> int:
+    """Run what is missing of a sweep, tell what has become of its members, and return the exit code."""
+    from .sweep import run_sweep
+
+    with _heeded_signals() as interrupt:
+        found = run_sweep(case, folder, workers, scheduler, not verbosity.quiet, force, retry, interrupt)
+        reason = interrupt()
+    print(folder.with_name(f"{folder.name}.nc"))
+    with found:
+        rows = zip(*(found[key].values.ravel() for key in ("file", "status", "message")), strict=True)
+        for file, status, message in rows:
+            if status not in ("completed", "missing", "interrupted"):
+                _say(f"{file}: {status}: {message}")
+        done = found.attrs["status"] == "completed"
+        if not (done and verbosity.quiet):
+            _say(str(found.attrs["status_message"]))
+    if done or reason is None:
+        return 0 if done else 3
+    _say(f"{reason}; the same command goes on from here")
+    return 130 if signal.SIGINT.name in reason else 3
+
+
 def _run(
     kind: Literal["solve", "simulate"], case: Case, output: Path, verbosity: Verbosity, force: bool = False
 ) -> Any:
-    if kind == "solve":
-        from .run import solve
+    with _heeded_signals() as interrupt:
+        if kind == "solve":
+            from .run import solve
 
-        return solve(case, output=output, progress=not verbosity.quiet, force=force)
-    from .ensemble import simulate
+            return solve(case, output=output, progress=not verbosity.quiet, force=force, interrupt=interrupt)
+        from .ensemble import simulate
 
-    return simulate(case, output=output, progress=not verbosity.quiet, force=force)
+        return simulate(case, output=output, progress=not verbosity.quiet, force=force, interrupt=interrupt)
+
+
+@app.command
+def resume(
+    file: Annotated[Path, Parameter(help="File of a run or of a sweep, netCDF.")],
+    /,
+    *,
+    case: Annotated[Path | None, Parameter(help="Case file, which must be that of the run but for its limits.")] = None,
+    settings: Settings = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    verbosity: Verbosity = _VERBOSITY,
+) -> int:
+    """Go on with a run or a sweep that was interrupted or killed."""
+    from .dataset import open_run
+    from .resumption import case_of, has_ended
+    from .resumption import resume as go_on
+
+    given = None
+    if case is not None:
+        given = _read_case(case, settings)
+    elif settings:
+        given = _changed(case_of(file), settings)
+    with closing(open_run(file)) as found:
+        swept = "sweep" in found.attrs
+    if swept:
+        return _sweep(given or case_of(file), file.with_suffix(""), verbosity, workers, scheduler)
+    if scheduler is not None:
+        raise ValueError(f"--scheduler: is for sweeps, and {file} holds one run")
+    ended = has_ended(file)
+    with _heeded_signals() as interrupt:
+        run = go_on(file, progress=not verbosity.quiet, case=given, workers=workers, interrupt=interrupt)
+    print(file)
+    if ended:
+        _say(f"{file}: has ended already, there is nothing to go on with")
+    return _judge(run, case_of(file), verbosity)
+
+
+@contextmanager
+def _heeded_signals() -> Iterator[Callable[[], str | None]]:
+    """Let SIGINT and SIGTERM wait for the end of a step; a second one is not waited with."""
+    caught: list[str] = []
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        caught.append(f"interrupted by {signal.Signals(number).name}")
+        signal.signal(number, before[number])
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before: dict[int, Any] = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: caught[0] if caught else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _sources(path: Path, case: Case) -> tuple[Path, ...]:
@@ -244,10 +379,12 @@ def _sources(path: Path, case: Case) -> tuple[Path, ...]:
 def _judge(run: xr.Dataset | xr.DataTree, case: Case, verbosity: Verbosity) -> int:
     """Tell how a run ended, always if not as hoped, and return the exit code."""
     status, stop = str(run.attrs["status"]), float(run.attrs["stop_time"])
-    early = stop < case.time.final or status in ("fold", "failed")
+    early = stop < case.time.final or status in ("running", "fold", "failed")
     if early or status != "completed" or not verbosity.quiet:
         message = str(run.attrs.get("status_message", ""))
         _say(f"{status} at t = {stop:.6g} of {case.time.final:.6g}{': ' * bool(message)}{message}")
+    if status == "running" and signal.SIGINT.name in str(run.attrs["status_message"]):
+        return 130
     return 3 if early else 0
 
 
@@ -257,26 +394,46 @@ def _judge(run: xr.Dataset | xr.DataTree, case: Case, verbosity: Verbosity) -> i
 @app.command
 def plot(
     *files: Annotated[Path, Parameter(help="Files of runs, netCDF.")],
-    kind: Literal["all", "maps", "curves", "radius", "schemes"] = "all",
+    kind: Literal["all", "maps", "curves", "radius", "schemes", "compare", "phase", "animate"] = "all",
     times: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    columns: Literal[1, 2] = 2,
+    fps: float | None = None,
+    frames: int | None = None,
+    quantity: str | None = None,
+    x: str | None = None,
+    y: str | None = None,
     reconstruct: Flag = False,
     destination: Destination = _DESTINATION,
     verbosity: Verbosity = _VERBOSITY,
 ) -> None:
-    """Draw runs, several of them side by side.
+    """Draw runs, several of them side by side, comparisons and sweeps.
 
     Parameters
     ----------
     kind
-        What to draw.
+        What to draw; animate takes a density run and perhaps a particle run, phase a sweep. The output ends in .png,
+        .pdf or .svg, of an animation in .mp4 or .gif.
     times
-        Times of the maps.
+        Times of the maps; of an animation the first and the last.
+    columns
+        Columns of a journal, 3.4 or 7 inches in all, that the picture is wide.
+    fps
+        Frames per second of an animation, from 1 to 50.
+    frames
+        Number of frames of an animation, up to the number of records.
+    quantity
+        Variable of a phase picture.
+    x
+        Swept key, or time, along the horizontal axis of a phase picture.
+    y
+        Swept key, or time, along its vertical axis.
     reconstruct
         Draw maps of the density by characteristics, of any sharpness, instead of the run's own.
     """
     if not files:
         raise ValueError("plot: expected at least one FILE")
-    path = destination.claim(f"{'-'.join(file.stem for file in files)[:100]}.png", *files)
+    suffix = ".png" if kind != "animate" else ".mp4" if which("ffmpeg") else ".gif"
+    path = destination.claim(f"{'-'.join(file.stem for file in files)[:100]}{suffix}", *files)
 
     from .dataset import open_run
     from .plots import plot_run
@@ -288,7 +445,29 @@ def plot(
         if kind not in ("all", "maps"):
             raise ValueError(f"plot: --reconstruct draws maps, got --kind {kind}")
         runs, kind = [sharpened(run, times) for run in runs], "maps"
-    _print_paths(plot_run(runs, path, kind, times, force=destination.force))
+    given = {"fps": fps, "frames": frames, "quantity": quantity, "x": x, "y": y}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if columns != 2:
+        options["columns"] = columns
+    _print_paths(plot_run(runs, path, kind, times, force=destination.force, **options))
+
+
+@app.command
+def report(
+    *files: Annotated[Path, Parameter(help="Files of runs and comparisons, netCDF.")],
+    destination: Destination = _DESTINATION,
+    verbosity: Verbosity = _VERBOSITY,
+) -> None:
+    """Write one HTML page to send: globes that turn, curves, the case and how to cite; it works offline."""
+    if not files:
+        raise ValueError("report: expected at least one FILE")
+    if find_spec("plotly") is None:
+        raise ValueError("report: needs Plotly, pip install 'meanfield[report]'")
+    path = destination.claim(f"{'-'.join(file.stem for file in files)[:100]}.html", *files)
+
+    from .report import write_report
+
+    print(write_report(files, path, force=destination.force))
 
 
 @app.command
@@ -382,6 +561,41 @@ def schemes(*, verbosity: Verbosity = _VERBOSITY) -> None:
 
 
 @app.command
+def cases(
+    name: Annotated[str | None, Parameter(help="Case to copy; none lists them all.")] = None,
+    /,
+    *,
+    destination: Destination = _DESTINATION,
+    verbosity: Verbosity = _VERBOSITY,
+) -> None:
+    """List the cases that come with the package, or copy one with its data files into the current folder."""
+    from .examples import packaged_cases
+
+    known = packaged_cases()
+    if name is None:
+        if destination.output is not None:
+            raise ValueError(f"{destination.output}: expected the NAME of a case to copy there")
+        for example in known.values():
+            print(f"{example.name} ({example.run_time}): {example.title}")
+            print(textwrap.fill(example.shows, 100, initial_indent="    ", subsequent_indent="    "))
+        return
+    if name not in known:
+        close = "".join(f" (did you mean {word!r}?)" for word in get_close_matches(name, known, n=1))
+        raise ValueError(f"cases: expected a name that `meanfield cases` lists, got {name!r}{close}")
+    (case, content), *data = known[name].contents.items()
+    target = destination.output or Path(case)
+    copies = {target: content} | {target.with_name(file): content for file, content in data}
+    if len(copies) < len(known[name].contents):
+        raise ValueError(f"{target}: is also the name of data that the case reads")
+    for path in copies:
+        _claim(path, destination.force)
+    for path, content in copies.items():
+        with path.open("wb" if destination.force else "xb") as stream:
+            stream.write(content)
+    _print_paths(copies)
+
+
+@app.command
 def check(case: CaseFile, /, *, settings: Settings = None, verbosity: Verbosity = _VERBOSITY) -> None:
     """Check a case without running it."""
     problem = _read_case(case, settings)
@@ -458,8 +672,13 @@ def compare(
         density, particles = open_run(first), open_run(second or first)
         code = 0
     else:
-        density, particles = _obtain("solve", problem, verbosity), _obtain("simulate", problem, verbosity)
-        code = max(_judge(density, problem, verbosity), _judge(particles, problem, verbosity))
+        runs, codes = [], []
+        for kind in ("solve", "simulate"):
+            runs.append(_obtain(kind, problem, verbosity))
+            codes.append(_judge(runs[-1], problem, verbosity))
+            if runs[-1].attrs["status"] == "running":
+                return codes[-1]
+        (density, particles), code = runs, max(codes)
     comparison = distances(density, particles)
     comparison.to_netcdf(path, engine="netcdf4")
     print(summary(comparison))
@@ -469,16 +688,21 @@ def compare(
 
 
 def _obtain(kind: Literal["solve", "simulate"], case: Case, verbosity: Verbosity) -> Any:
-    """Open the run of a case if its file is there and holds this very case, else run it now."""
+    """Open the run of a case if its file is there and holds this very case, else run it now, or the rest of it."""
     from .dataset import open_run
+    from .resumption import resume as go_on
 
     path = _OUTPUTS / f"{case.name}{'' if kind == 'solve' else '.particles'}.nc"
     if not path.exists():
         return _run(kind, case, _claim(path, force=False), verbosity)
     found = open_run(path)
-    if found.attrs.get("case") != case.to_json() or found.attrs.get("status") == "running":
-        raise ValueError(f"{path}: is of another case or unfinished, run `meanfield {kind} --force` first")
-    return found
+    if found.attrs.get("case") != case.to_json():
+        raise ValueError(f"{path}: is of another case, run `meanfield {kind} --force` first")
+    if found.attrs.get("status") != "running":
+        return found
+    found.close()
+    with _heeded_signals() as interrupt:
+        return go_on(path, progress=not verbosity.quiet, interrupt=interrupt)
 
 
 # ---- printing ----------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ import xarray
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from . import __version__
 from .attention import FIELD_TOLERANCE, LONELY, Attention, SpectralField
 from .kernels import band_limit, eigenvalues, gradient_eigenvalues
 from .space import Complexes, Floats, Integers
@@ -621,19 +622,19 @@ def _description(variable: str) -> dict[str, str]:
 
 
 def _attributes(density: xarray.Dataset, particles: xarray.Dataset | xarray.DataTree) -> dict[str, str]:
-    release = version("meanfield")
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    libraries = ["meanfield", "numpy", "scipy", "shtns", "ducc0", "xarray", *(["POT"] if find_spec("ot") else [])]
+    libraries = ["numpy", "scipy", "shtns", "ducc0", "xarray", *(["POT"] if find_spec("ot") else [])]
+    versions = [f"meanfield {__version__}", *(f"{library} {version(library)}" for library in libraries)]
     return {
         "title": str(density.attrs.get("title", "")),
         "Conventions": "CF-1.11",
-        "history": f"{now} compared by meanfield {release}",
-        "source": f"meanfield {release}",
+        "history": f"{now} compared by meanfield {__version__}",
+        "source": f"meanfield {__version__}",
         "case": density.attrs["case"],
         "case_particles": particles.attrs["case"],
         "status_density": str(density.attrs.get("status", "")),
         "status_particles": str(particles.attrs.get("status", "")),
-        "versions": ", ".join(f"{library} {version(library)}" for library in libraries),
+        "versions": ", ".join(versions),
     }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -16,7 +18,9 @@ from meanfield.case import Case
 from meanfield.dataset import library_versions
 from meanfield.normalization import SCHEMES
 from meanfield.plots import plot_comparison, plot_run
+from meanfield.report import write_report
 from meanfield.sphere import dealiased_grid
+from meanfield.sweep import run_sweep
 
 from . import measurements
 
@@ -143,6 +147,21 @@ def write_tables(names: Iterable[str] = tuple(TABLES)) -> None:
         path.write_text(fill_in(path.read_text(encoding="utf-8"), name, TABLES[name]()), encoding="utf-8")
 
 
+def photograph_report(runs: Sequence[Any], path: Path) -> None:
+    """A report as a laptop shows it, with the slider at the last time."""
+    from .browser import chromium, move_slider, new_tab, open_report, wait_for_time
+
+    print("opening the report", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        tab = new_tab(browser)
+        open_report(tab, write_report(runs, Path(folder) / "report.html"))
+        move_slider(tab, 1.0)
+        wait_for_time(tab, float(runs[0]["time"][-1]))
+        tab.mouse.move(0.0, 0.0)
+        tab.evaluate("window.scrollTo(0, 0)")
+        tab.screenshot(path=path)
+
+
 def draw_pictures() -> None:
     GALLERY.mkdir(parents=True, exist_ok=True)
     cases = ROOT / "cases"
@@ -162,11 +181,30 @@ def draw_pictures() -> None:
     case = case.override({"particles.count": [64, 256, 1024, 4096], "particles.seeds": 8})
     density, particles = meanfield.solve(case), meanfield.simulate(case, workers=1)
     plot_comparison(meanfield.compare(density, particles), density, particles, GALLERY / "compare.png", force=True)
-    for path in GALLERY.glob("*.png"):  # smaller, and in 256 colours, dithered: a third of the size
-        picture = Image.open(path).convert("RGB")
-        picture = picture.resize((1200, round(1200 * picture.height / picture.width)), Image.Resampling.LANCZOS)
-        palette = picture.quantize(256)
-        picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(path, optimize=True)
+    photograph_report([density, particles, meanfield.compare(density, particles)], GALLERY / "report.png")
+    print("drawing animation", file=sys.stderr)
+    case = case.override({"time.final": 3.5, "time.snapshots": 25, "particles.count": 512, "particles.seeds": 1})
+    moving = [meanfield.solve(case), meanfield.simulate(case, workers=1)]
+    plot_run(moving, GALLERY / "animation.gif", kind="animate", force=True)
+    shown: dict[str, dict[str, Any]] = {
+        "phase-diagram": {},
+        "schemes-by-beta": {"quantity": "order_parameter", "times": [2.0, 4.0, 6.0]},
+    }
+    for name, options in shown.items():
+        print(f"drawing {name}", file=sys.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            sweep = run_sweep(Case.from_toml(cases / f"{name}.toml"), Path(folder) / name)
+            plot_run(sweep, GALLERY / f"{name}.png", kind="phase", force=True, **options)
+    for path in GALLERY.glob("*.png"):
+        make_small(path)
+
+
+def make_small(path: Path) -> None:
+    """Fewer pixels, and 256 colours, dithered: a third of the size."""
+    picture = Image.open(path).convert("RGB")
+    picture = picture.resize((1200, round(1200 * picture.height / picture.width)), Image.Resampling.LANCZOS)
+    palette = picture.quantize(256)
+    picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def run_of(case, path=None, status="completed", stop_time=None, **attributes):
         {
             "energy": ("time", [0.1, 0.2, np.nan]),
             "order_parameter": (("time", "seed"), [[0.1, 0.2]] * 3),
-            "density": (("time", "lat"), np.ones((3, 2))),
+            "density": (("time", "lat", "lon"), np.ones((3, 2, 4))),
         },
         {"time": times, "lat": [-1.0, 1.0]},
         {
@@ -76,7 +76,7 @@ def runs(monkeypatch):
     """Stand-ins for solve and simulate that record their calls; `runs.outcome` is what becomes of a run."""
     record = types.SimpleNamespace(calls=[], outcome={}, error=None)
 
-    def job(case, output=None, progress=False, force=False):
+    def job(case, output=None, progress=False, force=False, interrupt=None):
         record.calls.append(types.SimpleNamespace(case=case, output=output, progress=progress, force=force))
         if record.error is not None:
             raise record.error
@@ -163,6 +163,25 @@ def test_set_changes_keys(folder, runs, settings, read):
             assert {name: found[key][name] for name in value} == value
         else:
             assert found[key] == value
+
+
+def test_options_of_a_picture_are_passed_on(folder, runs, capsys, monkeypatch):
+    passed = []
+
+    def plot_run(datasets, output, kind, times, **options):
+        passed.append((Path(output).name, kind, options))
+        return [Path(output)]
+
+    monkeypatch.setattr("meanfield.plots.plot_run", plot_run)
+    assert main(["solve", "case.toml", "--quiet"]) == 0
+    for found, name in (("/usr/bin/ffmpeg", "case.mp4"), (None, "case.gif")):
+        monkeypatch.setattr("meanfield.cli.which", lambda _name, found=found: found)
+        assert main(["plot", "outputs/case.nc", "--kind", "animate", "--fps", "5", "--frames", "9"]) == 0
+        assert passed[-1] == (name, "animate", {"force": False, "fps": 5.0, "frames": 9})
+    phase = ["--kind", "phase", "--x", "time", "--y", "beta", "--quantity", "clusters", "--columns", "1", "--force"]
+    assert main(["plot", "outputs/case.nc", *phase, "-o", "x.pdf"]) == 0
+    options = {"force": True, "columns": 1, "x": "time", "y": "beta", "quantity": "clusters"}
+    assert passed[-1] == ("x.pdf", "phase", options)
 
 
 def test_a_picture_on_demand(folder, runs, capsys, monkeypatch):
@@ -349,7 +368,7 @@ def test_info(folder, runs, capsys):
     assert found["case"]["attention"]["beta"] == 4.0
     group = found["groups"]["/"]
     assert group["times"] == [0.0, 2.5, 5.0]
-    assert group["sizes"] == {"time": 3, "seed": 2, "lat": 2}
+    assert group["sizes"] == {"time": 3, "seed": 2, "lat": 2, "lon": 4}
     assert group["last"] == {"energy": None, "order_parameter": [0.1, 0.2]}
     assert main(["info", "outputs/case.nc"]) == 0
     rows = dict(line.split(maxsplit=1) for line in said(capsys)[0].splitlines() if " " in line)

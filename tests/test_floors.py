@@ -14,15 +14,17 @@ import meanfield
 PACKAGE = Path(meanfield.__file__).parent
 
 FLOORS = [
-    {"arguments", "kernels", "normalization", "sphere", "space", "problem", "progress"},
-    {"absorption", "attention", "clusters", "initial", "labels", "theory"},
+    {"arguments", "checkpoint", "kernels", "normalization", "sphere", "space", "problem", "progress", "threads"},
+    {"absorption", "attention", "clusters", "initial", "labels", "pairs", "standing", "theory"},
     {"density", "particles", "integrate"},
     {"labelled"},
     {"diagnostics"},
     {"dataset", "comparison"},
-    {"case", "tokens"},
-    {"continuum"},
-    {"run", "ensemble", "reconstruction", "history", "maps"},
+    {"case", "examples", "tokens"},
+    {"continuum", "plan"},
+    {"run", "ensemble", "reconstruction", "history", "figures", "collection"},
+    {"resumption", "interactive", "sources", "maps", "curves", "phases"},
+    {"globes", "panels", "atlas", "distances", "animation"},
     {"sweep", "plots", "report"},
     {"cli"},
 ]
@@ -36,11 +38,15 @@ HOMES = {
     "ducc0": {"sphere"},
     "scipy.integrate": {"integrate"},
     "netCDF4": {"dataset"},
-    "matplotlib": {"maps", "plots"},
+    "matplotlib": {"figures", "maps", "curves", "phases", "atlas", "distances", "animation", "plots"},
+    "PIL": {"animation"},
     "pydantic": {"case"},
     "cyclopts": {"cli"},
     "rich": {"progress"},
+    "plotly": {"interactive", "globes", "panels"},
     "ot": {"comparison"},
+    "dask": {"sweep"},
+    "distributed": {"sweep"},
 }
 
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
