@@ -1,9 +1,10 @@
 r"""Clusters of a density: how many, where, of what mass, and with what basins.
 
-The density is first smoothed by a heat kernel of width 5/lmax, in which even a Dirac has no ripples of truncation.  A
-maximum is a cluster if it exceeds its saddles, and the uniform density, by the factor `PROMINENCE`: the superlevel sets
-are followed down a ladder of levels one prominence apart, and every component that holds none of the level above is a
-new cluster.  Its basin is where steepest ascent leads to it; its mass and position are those of the basin.
+The density is first smoothed by a heat kernel of width about 5/lmax, in which even a Dirac has no ripples of
+truncation.  A maximum is a cluster if it exceeds its saddles, and the uniform density, by the factor `PROMINENCE`: the
+superlevel sets are followed down a ladder of levels one prominence apart, and every component that holds none of the
+level above is a new cluster.  Its basin is where steepest ascent leads to it; its mass and position are those of the
+basin.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernels import surface_area
 from .space import Complexes, Floats, Integers, Space
 
 PROMINENCE = 1.25
 SMOOTHING = 5.0
-"""Width of the smoothing times lmax: degree lmax is left with e^{−12}."""
+"""Width of the smoothing times √(lmax(lmax + d − 2)): degree lmax is left with e^{−12.5}."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Clusters:
     Attributes
     ----------
     positions : ndarray, shape (n, d)
-        Directions of the mean token of each basin.
+        Directions of the mean token of each basin; on axisymmetric spaces, within one meridian.
     masses : ndarray, shape (n,)
         Masses of the basins; they sum to the mass of the density.
     basins : ndarray of int
@@ -73,15 +73,15 @@ def count_clusters(space: Space, rho_lm: Complexes) -> int:
 
 
 def _smoothed(space: Space, rho_lm: Complexes) -> Floats:
-    width = SMOOTHING / space.lmax
-    return space.synthesis(rho_lm * np.exp(0.5 * width**2 * space.laplacian_eigenvalues))
+    rates = space.laplacian_eigenvalues
+    return space.synthesis(rho_lm * np.exp(-0.5 * SMOOTHING**2 * rates / np.min(rates)))
 
 
 def _peaks(space: Space, smooth: Floats, thinned: bool = False) -> list[int]:
     """Flat index on the (thinned) grid of the highest point of every cluster."""
     if thinned:  # every second point resolves what smoothing leaves
         smooth = smooth[tuple(slice(None, None, 2) for _ in space.shape)]
-    uniform = 1.0 / surface_area(space.dimension)
+    uniform = 1.0 / space.volume
     top = float(smooth.max())
     if not top > PROMINENCE * uniform:
         return []

@@ -5,8 +5,10 @@ Convolution with a zonal kernel multiplies every spherical harmonic of degree l 
 .. math:: \int_{S^{d-1}} e^{\beta x\cdot y}\, Y_l(y)\, dy = \Lambda_l(\beta)\, Y_l(x), \qquad
           \Lambda_l = |S^{d-1}|\; \Gamma(d/2)\, (2/\beta)^{\nu}\, I_{l+\nu}(\beta), \qquad \nu = d/2 - 1,
 
-on S²: :math:`4\pi\, i_l(\beta)` with the modified spherical Bessel function.  Everything here is multiplied by
-:math:`e^{-|\beta|}`: the factor cancels in softmax attention, and nothing overflows.
+on S²: :math:`4\pi\, i_l(\beta)` with the modified spherical Bessel function.  Eigenvalues are multiplied by
+:math:`e^{-|\beta|}`: the factor cancels in softmax attention, and nothing overflows.  In high dimensions the area
+:math:`|S^{d-1}|` and Λ_0 itself leave the range of floats, and only ratios to Λ_0 make sense, with respect to whatever
+uniform measure.
 
 The ratios of consecutive Bessel functions come from their continued fraction, run backwards, which is stable for
 every order and argument and works in :math:`\beta^2`, so that β = 0 and β < 0 need no case of their own.
@@ -60,9 +62,7 @@ def eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
     ValueError
         If an argument is out of range.
     """
-    zeroth, steps = _continued_fraction(lmax, beta, dimension)
-    _require_positive(zeroth, beta, dimension)
-    return zeroth * np.concatenate(([1.0], np.cumprod(beta * steps[:lmax])))
+    return _zeroth(beta, dimension) * eigenvalue_ratios(lmax, beta, dimension)
 
 
 def gradient_eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
@@ -71,12 +71,7 @@ def gradient_eigenvalues(lmax: int, beta: float, dimension: int = 3) -> Floats:
     The limit β → 0 is |S^{d−1}|/d at l = 1 and 0 above.  The entry l = 0, which no gradient sees, is 0.
     Arguments, shape and errors are those of `eigenvalues`.
     """
-    zeroth, steps = _continued_fraction(lmax, beta, dimension)
-    _require_positive(zeroth, beta, dimension)
-    quotients = np.zeros(lmax + 1)
-    if lmax >= 1:
-        quotients[1:] = zeroth * steps[0] * np.concatenate(([1.0], np.cumprod(beta * steps[1:lmax])))
-    return quotients
+    return _zeroth(beta, dimension) * gradient_ratios(lmax, beta, dimension)
 
 
 def eigenvalue_derivatives(lmax: int, beta: float, dimension: int = 3) -> Floats:
@@ -85,30 +80,65 @@ def eigenvalue_derivatives(lmax: int, beta: float, dimension: int = 3) -> Floats
     These are the eigenvalues of :math:`x\cdot y\,e^{\beta x\cdot y}`: they give the radial part ⟨θ, A⟩.
     The scale factor is not differentiated.  Arguments, shape and errors are those of `eigenvalues`.
     """
-    degree = np.arange(lmax + 1)
-    return eigenvalues(lmax + 1, beta, dimension)[1:] + degree * gradient_eigenvalues(lmax, beta, dimension)
+    return _zeroth(beta, dimension) * derivative_ratios(lmax, beta, dimension)
 
 
 def eigenvalue_ratios(lmax: int, beta: float, dimension: int = 3) -> Floats:
     r""":math:`\Lambda_l(\beta)/\Lambda_0(\beta)`, the moments of the von Mises–Fisher law with concentration β."""
-    _, steps = _continued_fraction(lmax, beta, dimension)
+    steps = _continued_fraction(lmax, beta, dimension)[1]
     return np.concatenate(([1.0], np.cumprod(beta * steps[:lmax])))
 
 
-def band_limit(beta: float, tolerance: float = 1e-16, dimension: int = 3) -> int:
+def gradient_ratios(lmax: int, beta: float, dimension: int = 3) -> Floats:
+    r""":math:`\Lambda_l(\beta)/(\beta\Lambda_0(\beta))`, with the limits and the zero of `gradient_eigenvalues`."""
+    steps = _continued_fraction(lmax, beta, dimension)[1]
+    quotients = np.zeros(lmax + 1)
+    if lmax >= 1:
+        quotients[1:] = steps[0] * np.concatenate(([1.0], np.cumprod(beta * steps[1:lmax])))
+    return quotients
+
+
+def derivative_ratios(lmax: int, beta: float, dimension: int = 3) -> Floats:
+    r""":math:`\Lambda_l'(\beta)/\Lambda_0(\beta)`."""
+    degree = np.arange(lmax + 1)
+    return eigenvalue_ratios(lmax + 1, beta, dimension)[1:] + degree * gradient_ratios(lmax, beta, dimension)
+
+
+def log_mean_kernel(beta: float, dimension: int = 3) -> float:
+    r"""Logarithm of the mean of :math:`e^{\beta x\cdot y - |\beta|}` over y: of Λ_0 e^{−|β|} per unit area."""
+    return _continued_fraction(0, beta, dimension)[0]
+
+
+def multiplicities(lmax: int, dimension: int = 3) -> Floats:
+    r"""Numbers of independent harmonics of degree l = 0 … ``lmax``: 2l + 1 on S², 2 on the circle (l ≥ 1).
+
+    .. math:: N_l = \frac{2l+d-2}{l+d-2}\binom{l+d-2}{l},
+
+    as floats: they grow as l^{d−2}, and are infinite where that is no float.
+    """
+    with np.errstate(over="ignore"):
+        return np.asarray(np.cumprod(_multiplicity_steps(lmax, dimension)))
+
+
+def band_limit(beta: float, tolerance: float = 1e-16, dimension: int = 3, of_dirac: bool = False) -> int:
     r"""Smallest degree b ≥ 1 beyond which max(|Λ_l|, |Λ_l/β|)/Λ_0 stays below ``tolerance``.
 
-    The attention field of any density is, to that tolerance, a function of its degrees l ≤ b alone.
+    The attention field of any density is, to that tolerance, a function of its degrees l ≤ b alone.  With ``of_dirac``
+    the ratio is multiplied by N_l (`multiplicities`), as in the field of a Dirac where it stands: it matters in high
+    dimensions, where N_l is huge.
     """
     if not 0.0 < tolerance < 1.0:
         raise ValueError(f"tolerance must lie in (0, 1), got {tolerance}")
     lmax = 16
     while True:
         _, steps = _continued_fraction(lmax, beta, dimension)
-        gradients = np.cumprod(np.concatenate((steps[:1], abs(beta) * steps[1:lmax])))  # |Λ_l/β|/Λ_0, l ≥ 1
-        values = gradients * max(1.0, abs(beta))
-        if values[-1] < tolerance:
-            above = np.flatnonzero(values >= tolerance)
+        factors = np.concatenate((steps[:1], abs(beta) * steps[1:lmax]))  # |Λ_l/β|/Λ_0 is their product, l ≥ 1
+        if of_dirac:
+            factors *= _multiplicity_steps(lmax, dimension)[1:]
+        with np.errstate(divide="ignore"):
+            logarithms = np.cumsum(np.log(factors)) + max(0.0, math.log(abs(beta)) if beta else 0.0)
+        if logarithms[-1] < math.log(tolerance):
+            above = np.flatnonzero(logarithms >= math.log(tolerance))
             return 1 + int(above[-1]) if above.size else 1
         lmax *= 2
 
@@ -148,11 +178,11 @@ def poisson_moments(lmax: int, radius: float, dimension: int = 3) -> Floats:
 
 @lru_cache(maxsize=64)
 def _continued_fraction(lmax: int, beta: float, dimension: int) -> tuple[float, Floats]:
-    r"""Λ_0 e^{−|β|}, and q_l = I_{l+1+ν}(β) / (β I_{l+ν}(β)) for l = 0 … lmax.
+    r"""Logarithm of Λ_0 e^{−|β|}, uniform probability measure, and q_l = I_{l+1+ν}(β)/(β I_{l+ν}(β)), l = 0 … lmax.
 
     With μ the order, q_μ = 1/(2(μ + 1) + β² q_{μ+1}); an error made at the start is damped by I_{μ+1}²/I_μ² a step.
     The recurrence is run down to the order 0 or 1/2, whose Λ_0 is elementary, and Λ_0 is carried back up to d by
-    Λ_0^{(d+2)}/Λ_0^{(d)} = d q^{(d)} for the uniform probability measure.
+    Λ_0^{(d+2)}/Λ_0^{(d)} = d q^{(d)}.
     """
     if lmax < 0 or dimension < 2:
         raise ValueError(f"needs lmax >= 0 and dimension >= 2, got {lmax} and {dimension}")
@@ -168,20 +198,29 @@ def _continued_fraction(lmax: int, beta: float, dimension: int) -> tuple[float, 
     for index in range(start - 1, -1, -1):
         below = 1.0 / (2.0 * (index + base + 1.0) + size * size * below)
         steps[index] = below
-    zeroth = _scaled_mean_kernel(size, base)
-    for index in range(offset):
-        zeroth *= 2.0 * (index + base + 1.0) * steps[index]
+    climb = 2.0 * (np.arange(offset) + base + 1.0) * steps[:offset]
+    logarithm = math.log(_scaled_mean_kernel(size, base)) + float(np.sum(np.log(climb)))
     steps = steps[offset : offset + lmax + 1]
     steps.flags.writeable = False
-    return surface_area(dimension) * zeroth, steps
+    return logarithm, steps
 
 
-def _require_positive(zeroth: float, beta: float, dimension: int) -> None:
+def _zeroth(beta: float, dimension: int) -> float:
+    """Λ_0 e^{−|β|} with respect to the surface measure."""
+    zeroth = surface_area(dimension) * math.exp(log_mean_kernel(beta, dimension))
     if zeroth == 0.0:
         raise ValueError(
             f"the eigenvalues of beta = {beta:g} in dimension {dimension} are below the smallest float; "
             "their ratios are available"
         )
+    return zeroth
+
+
+def _multiplicity_steps(lmax: int, dimension: int) -> Floats:
+    """N_0 and then N_l/N_{l−1} for l = 1 … lmax."""
+    degree = np.arange(2.0, lmax + 1.0)
+    steps = (2.0 * degree + dimension - 2.0) * (degree + dimension - 3.0) / (degree * (2.0 * degree + dimension - 4.0))
+    return np.concatenate(([1.0, float(dimension)], steps))[: lmax + 1]
 
 
 def _scaled_mean_kernel(size: float, base: float) -> float:

@@ -9,12 +9,14 @@ Source: Geshkovski, Letrouit, Polyanskiy, Rigollet (2023), arXiv 2312.10794, who
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.special import betainc, eval_gegenbauer
+from scipy.special import betainc
 
-from .space import Complexes, Floats, Space
+from .space import Complexes, Floats, Space, frozen
+from .zonal import polynomials
 
 CLOSE_COSINE = 0.999
 """Two tokens are close if their cosine is larger."""
@@ -24,18 +26,19 @@ LARGEST_TREE_DIMENSION = 8
 """In higher dimensions a tree prunes nothing, and products of matrices are quicker."""
 
 
+@lru_cache(maxsize=16)
 def cap_eigenvalues(lmax: int, cosine: float, dimension: int = 3) -> Floats:
     r"""Funk–Hecke eigenvalues of the indicator of a cap, 1[x·y > c], on :math:`S^{d-1}`.
 
-    .. math:: \lambda_0 = \tfrac12 |S^{d-1}|\, I_{1-c^2}(\tfrac{d-1}{2}, \tfrac12), \qquad
-              \lambda_l = |B^{d-1}|\,(1-c^2)^{(d-1)/2}\, P^{(d+2)}_{l-1}(c), \quad l \ge 1,
+    .. math:: \lambda_0 = \tfrac12 I_{1-c^2}(\tfrac{d-1}{2}, \tfrac12), \qquad
+              \lambda_l = \frac{|B^{d-1}|}{|S^{d-1}|}\,(1-c^2)^{(d-1)/2}\, P^{(d+2)}_{l-1}(c), \quad l \ge 1,
 
-    with the Legendre polynomial of two dimensions more, P(1) = 1; on S², 2π (P_{l−1}(c) − P_{l+1}(c))/(2l+1).
+    with the Legendre polynomial of two dimensions more, P(1) = 1; on S², (P_{l−1}(c) − P_{l+1}(c))/(2(2l+1)).
 
     Parameters
     ----------
     lmax : int
-        Largest degree, ≥ 0.
+        Largest degree, ≥ 1.
     cosine : float
         c in [0, 1].
     dimension : int
@@ -44,16 +47,13 @@ def cap_eigenvalues(lmax: int, cosine: float, dimension: int = 3) -> Floats:
     Returns
     -------
     ndarray, shape (lmax + 1,)
-        With respect to the surface measure.
+        With respect to the uniform probability measure.
     """
     power, sine2 = (dimension - 1) / 2, (1.0 - cosine) * (1.0 + cosine)
-    sphere = 2.0 * math.pi ** (dimension / 2) / math.gamma(dimension / 2)
-    ball = math.pi**power / math.gamma(power + 1.0)
-    degree = np.arange(lmax)
-    order = dimension / 2
-    legendre = eval_gegenbauer(degree, order, cosine) / eval_gegenbauer(degree, order, 1.0)
-    zeroth = 0.5 * sphere * float(betainc(power, 0.5, sine2))
-    return np.concatenate(([zeroth], ball * sine2**power * legendre))
+    ball = 0.5 * math.exp(math.lgamma(dimension / 2) - math.lgamma(power + 1.0)) / math.sqrt(math.pi)
+    values = polynomials(lmax - 1, np.array([cosine, 1.0]), dimension + 2)
+    zeroth = 0.5 * float(betainc(power, 0.5, sine2))
+    return frozen(np.concatenate(([zeroth], ball * sine2**power * values[:, 0] / values[:, 1])))
 
 
 def close_pairs_of_density(space: Space, rho_lm: Complexes) -> float:
@@ -63,7 +63,7 @@ def close_pairs_of_density(space: Space, rho_lm: Complexes) -> float:
     lmax 31, and 1 within a tenth only beyond lmax ≈ 200, if no absorbing layer has taken its high degrees.  Labelled
     tokens do not have this limit.
     """
-    factors = cap_eigenvalues(space.lmax, CLOSE_COSINE, space.dimension)
+    factors = space.volume * cap_eigenvalues(space.lmax, CLOSE_COSINE, space.dimension)
     power = space.multiplicity * np.abs(rho_lm) ** 2
     return min(max(float(np.sum(factors[space.degree] * power)), 0.0), 1.0)
 

@@ -1,12 +1,17 @@
 """What the equation asks of a space: grid, quadrature, transforms, gradient and divergence.
 
-`meanfield.sphere.Sphere` is S².  A spectrum is a complex array; a grid field has the shape ``shape``; a tangent
-field has one leading axis more, of as many components as the space has directions.
+`meanfield.sphere.Sphere` is S², `meanfield.circle.Circle` is S¹, and `meanfield.zonal.Zonal` are the fields on S^{d−1}
+that depend on the distance from one axis only.  A spectrum is a complex array; a grid field has the shape ``shape``; a
+tangent field has one leading axis more, of as many components as the space has directions.
+
+Each space has one uniform measure, of total mass ``volume``: densities, integrals and the orthonormality of harmonics
+are with respect to it.  On S² and S¹ it is the surface measure; on zonal spaces it is the probability measure, since
+|S^{d−1}| is below the smallest float from d ≈ 440 on.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +19,27 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 Integers = NDArray[np.int64]
+Array = TypeVar("Array", bound=NDArray[Any])
 
 
 class Space(Protocol):
     """A sphere S^{d−1} with fields of degree ≤ lmax on a quadrature grid."""
 
     @property
+    def kind(self) -> str:
+        """Name in a case: "sphere", "circle" or "zonal"."""
+
+    @property
     def dimension(self) -> int:
         """Ambient dimension d."""
+
+    @property
+    def volume(self) -> float:
+        """Total mass of the measure: the uniform density is its inverse."""
+
+    @property
+    def axisymmetric(self) -> bool:
+        """Whether all fields depend on the distance from the last axis alone."""
 
     @property
     def lmax(self) -> int:
@@ -57,14 +75,20 @@ class Space(Protocol):
 
     @property
     def points(self) -> Floats:
-        """Unit vectors of the grid, shape (*shape, d)."""
+        """Unit vectors of the grid, shape (*shape, d); on axisymmetric spaces those of one meridian."""
 
     @property
     def weights(self) -> Floats:
-        """Quadrature weights, shape ``shape``, with sum |S^{d−1}|."""
+        """Quadrature weights, shape ``shape``, with sum ``volume``."""
 
     def integrate(self, f: Floats) -> float:
         """∫ f."""
+
+    def first_moment(self, f: Floats) -> Floats:
+        """∫ x f, shape (d,)."""
+
+    def second_moment(self, f: Floats) -> Floats:
+        """∫ x xᵀ f, shape (d, d)."""
 
     @property
     def neighbours(self) -> Integers:
@@ -91,6 +115,9 @@ class Space(Protocol):
     def band_positions(self, degree: int) -> Integers:
         """Positions of the coefficients of `band` among those of this space."""
 
+    def resized(self, f_lm: Complexes, lmax: int) -> Complexes:
+        """A spectrum of largest degree ``lmax``, cut or filled with zeros to that of this space."""
+
     def pack(self, f_lm: Complexes, out: Floats | None = None) -> Floats:
         """Real vector whose Euclidean norm is the L² norm."""
 
@@ -105,3 +132,39 @@ class Space(Protocol):
 
     def point_masses(self, points: Floats, weights: Floats) -> Complexes:
         """Spectrum of weighted Diracs."""
+
+
+def padded(f_lm: Complexes, lmax_from: int, lmax_to: int) -> Complexes:
+    """A spectrum with one coefficient for each degree, cut or filled with zeros to another largest degree."""
+    if f_lm.shape != (lmax_from + 1,):
+        raise ValueError(f"a spectrum of degree {lmax_from} has {lmax_from + 1} coefficients, got shape {f_lm.shape}")
+    other = np.zeros(lmax_to + 1, dtype=np.complex128)
+    kept = min(lmax_from, lmax_to) + 1
+    other[:kept] = f_lm[:kept]
+    return other
+
+
+def frozen(array: Array) -> Array:
+    """The array, made read-only: spaces share what they have computed."""
+    array.flags.writeable = False
+    return array
+
+
+def checked_array(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of the right shape, converted to the right type; no real field may be complex."""
+    if array.shape != shape:
+        raise ValueError(f"expected an array of shape {shape}, got {array.shape}")
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind == "c" and np.dtype(dtype).kind == "f":
+        raise ValueError("expected a real field, got a complex one")
+    return array.astype(dtype)
+
+
+def checked_output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array, or the caller's own if it has the right shape and type."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(f"out must be a {np.dtype(dtype)} array of shape {shape}, got {out.dtype} {out.shape}")
+    return out

@@ -126,7 +126,10 @@ class Sphere:
     nlon: int = 0
     threads: int = 1
 
+    kind = "sphere"
     dimension = 3
+    volume = 4.0 * math.pi
+    axisymmetric = False
 
     def __post_init__(self) -> None:
         for name in ("lmax", "nlat", "nlon", "threads"):
@@ -215,6 +218,15 @@ class Sphere:
     def integrate(self, f: Floats) -> float:
         """∫ f over the sphere, exact for fields of degree ≤ 2 nlat − 1."""
         return float(np.sum(self.weights * f))
+
+    def first_moment(self, f: Floats) -> Floats:
+        """∫ x f, shape (3,)."""
+        return np.tensordot(self.weights * f, self.points, axes=2)
+
+    def second_moment(self, f: Floats) -> Floats:
+        """∫ x xᵀ f, shape (3, 3); its trace is ∫ f."""
+        points = self.points.reshape(-1, 3)
+        return (points * (self.weights * f).reshape(-1, 1)).T @ points
 
     def cartesian(self, v: Floats) -> Floats:
         """Components (x, y, z) of a tangent field (south, east) on the grid, shape (3, nlat, nlon)."""
@@ -315,6 +327,10 @@ class Sphere:
         if degree >= self.lmax:
             return self
         return _band(degree, self.shape, self.threads)
+
+    def resized(self, f_lm: Complexes, lmax: int) -> Complexes:
+        """A spectrum of largest degree ``lmax``, cut or filled with zeros to that of this space."""
+        return resize(f_lm, lmax, self.lmax)
 
     def band_positions(self, degree: int) -> NDArray[np.int64]:
         """Positions of the coefficients of ``band(degree)`` among those of this space."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import comb
 from typing import Any
 
 import mpmath
@@ -144,6 +145,54 @@ def attention(
     total = kernel_matrix.sum(axis=1, keepdims=True) if kernel == "softmax" else 1.0
     mean = kernel_matrix @ sources / total
     return mean if value is None else mean @ value.T
+
+
+def attention_by_loops(
+    points: Array,
+    masses: Array,
+    beta: float,
+    kernel: str = "softmax",
+    heads: Any = ((None, None),),
+    causal: bool = False,
+    frequencies: Any = (),
+) -> Array:
+    """A of every token, token by token, head by head: (n, d).
+
+    Causal tokens see themselves and those before them, and unnormalized sums are divided by the mass that is seen.
+    With frequencies, the coordinates (2k, 2k + 1) of query and key of token i are turned by i times the k-th of them.
+    """
+    count, dimension = points.shape
+    field = np.zeros((count, dimension))
+    for query_key, value in heads:
+        matrix = np.eye(dimension) if query_key is None else query_key
+        for i in range(count):
+            mean, total, seen = np.zeros(dimension), 0.0, 0.0
+            query = position_rotation(i, frequencies, dimension) @ points[i]
+            for j in range(i + 1 if causal else count):
+                key = position_rotation(j, frequencies, dimension) @ (matrix @ points[j])
+                weight = masses[j] * np.exp(beta * float(query @ key))
+                mean, total, seen = mean + weight * points[j], total + weight, seen + masses[j]
+            mean = mean / (total if kernel == "softmax" else seen if causal else 1.0)
+            field[i] += mean if value is None else value @ mean
+    return field
+
+
+def position_rotation(place: int, frequencies: Any, dimension: int) -> Array:
+    """The rotation by place·ω_k in the planes of the coordinates (2k, 2k + 1), as a matrix."""
+    rotation = np.eye(dimension)
+    for k, frequency in enumerate(frequencies):
+        c, s = np.cos(place * frequency), np.sin(place * frequency)
+        rotation[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = [[c, -s], [s, c]]
+    return rotation
+
+
+def doubly_stochastic(kernel: Array, masses: Array, sweeps: int = 5000) -> Array:
+    """P = diag(u) K diag(v) with Σ_j P_ij m_j = 1 and Σ_i m_i P_ij = 1, by scaling rows and columns in turn."""
+    u, v = np.ones(len(masses)), np.ones(len(masses))
+    for _ in range(sweeps):
+        u = 1.0 / (kernel @ (masses * v))
+        v = 1.0 / (kernel.T @ (masses * u))
+    return u[:, None] * kernel * v
 
 
 def split(points: Array, field: Array) -> tuple[Array, Array, Array]:
@@ -498,3 +547,96 @@ def poisson_radius(times: Any, radius: float, scheme: str = "post-ln", dimension
         return np.array([0.5 * (1.0 - state[0] ** 2) * mean / slowness(scheme, t, 1.0, mean, **parameters)])
 
     return integrate(velocity, np.array([radius]), times, scheme, parameters, 1e-13)[:, 0]
+
+
+# ---- circle, and axisymmetric densities in any dimension -------------------------------------------------------
+
+
+def circle_density_tendency(
+    density: Callable[[Array], Array],
+    beta: float,
+    scheme: str,
+    t: float,
+    radius: Callable[[Array], Array],
+    kernel: str = "softmax",
+    lmax: int = 12,
+    nodes: int = 400,
+    **parameters: Any,
+) -> tuple[Array, Array]:
+    """∂ρ_k/∂t and ∂(ρR)_k/∂t, k <= lmax, on S¹ with e^{ikφ}/√(2π); density and radius are functions of points."""
+    angle = 2 * np.pi * np.arange(nodes) / nodes
+    points, weight = np.stack([np.cos(angle), np.sin(angle)], axis=-1), 2 * np.pi / nodes
+    rho, r = density(points), radius(points)
+    tangential, radial, norm = split(points, attention(points, points, weight * rho, beta, kernel))
+    along = np.sum(tangential * np.stack([-np.sin(angle), np.cos(angle)], axis=-1), axis=-1)
+    flux = rho * along / slowness(scheme, t, r, norm, **parameters)
+    growth = radius_growth(scheme, t, radial, norm, parameters.get("switch_time", 1.0))
+    degree = np.arange(lmax + 1)[:, None]
+    waves = weight * np.exp(-1j * degree * angle) / np.sqrt(2 * np.pi)
+    slopes = -1j * degree * waves
+    return slopes @ flux, slopes @ (flux * r) + waves @ (rho * growth)
+
+
+def zonal_grid(nodes: int, dimension: int) -> tuple[Array, Array]:
+    """Angles from the axis of S^{d−1} and their probabilities under the uniform law."""
+    x, w = _gauss_legendre(nodes)
+    angle = 0.5 * np.pi * (x + 1.0)
+    w = w * np.sin(angle) ** (dimension - 2)
+    return angle, w / np.sum(w)
+
+
+def zonal_attention(
+    angle: Array, masses: Array, beta: float, dimension: int, kernel: str = "softmax", nodes: int = 64
+) -> tuple[Array, Array]:
+    """Components of A along e_θ and along θ at angles from the axis, of axisymmetric masses at the same angles."""
+    turn, weight = (np.array([0.0, np.pi]), np.full(2, 0.5)) if dimension == 2 else zonal_grid(nodes, dimension - 1)
+    u, s = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]
+    v, c = np.cos(angle)[:, None], np.sin(angle)[:, None] * np.cos(turn)
+    along = u * v + s * c
+    matrix = np.exp(beta * along - (abs(beta) if kernel == "softmax" else 0.0)) * masses[:, None] * weight
+    total = np.sum(matrix, axis=(1, 2)) if kernel == "softmax" else 1.0
+    return np.sum(matrix * (u * c - s * v), axis=(1, 2)) / total, np.sum(matrix * along, axis=(1, 2)) / total
+
+
+def zonal_density_tendency(
+    density: Callable[[Array], Array],
+    beta: float,
+    dimension: int,
+    scheme: str,
+    t: float,
+    radius: Callable[[Array], Array],
+    kernel: str = "softmax",
+    lmax: int = 12,
+    nodes: int = 200,
+    **parameters: Any,
+) -> tuple[Array, Array]:
+    """∂ρ_l/∂t and ∂(ρR)_l/∂t, l <= lmax, of axisymmetric fields, functions of cos θ, on S^{d−1}.
+
+    Density and harmonics are those of the uniform probability measure: p_l(1)² is the number of harmonics.
+    """
+    angle, probability = zonal_grid(nodes, dimension)
+    u = np.cos(angle)
+    rho, r = density(u), radius(u)
+    south, radial = zonal_attention(angle, probability * rho, beta, dimension, kernel)
+    norm = np.hypot(south, radial)
+    flux = rho * south / slowness(scheme, t, r, norm, **parameters)
+    growth = radius_growth(scheme, t, radial, norm, parameters.get("switch_time", 1.0))
+    size = [np.sqrt(number_of_harmonics(l, dimension)) for l in range(lmax + 1)]
+    waves = probability * np.array([size[l] * gegenbauer(l, u, dimension) for l in range(lmax + 1)])
+    slopes = np.zeros_like(waves)
+    for l in range(1, lmax + 1):
+        factor = size[l] * l * (l + dimension - 2) / (dimension - 1)
+        slopes[l] = -probability * np.sin(angle) * factor * gegenbauer(l - 1, u, dimension + 2)
+    return slopes @ flux, slopes @ (flux * r) + waves @ (rho * growth)
+
+
+def mean_kernel(beta: float, dimension: int) -> float:
+    """Mean of e^{βx·y} over y on S^{d−1}, by its hypergeometric series 0F1(; d/2; β²/4)."""
+    with mpmath.workdps(30):
+        return float(mpmath.hyp0f1(mpmath.mpf(dimension) / 2, mpmath.mpf(beta) ** 2 / 4))
+
+
+def number_of_harmonics(degree: int, dimension: int) -> int:
+    """Dimension of the harmonics of one degree: polynomials of that degree less those of degree − 2."""
+    low = comb(degree + dimension - 3, dimension - 1) if degree >= 2 else 0
+    return comb(degree + dimension - 1, dimension - 1) - low

@@ -23,9 +23,10 @@ from meanfield.initial import (
     Tokens,
     Uniform,
     VonMisesFisherMixture,
-    poisson_moments,
+    ZonalHarmonics,
     principal_projection,
 )
+from meanfield.kernels import poisson_moments
 from meanfield.sphere import Sphere
 
 from . import oracles
@@ -211,6 +212,34 @@ def test_poisson_at_every_radius(radius, axis):
 
 def test_poisson_mean_is_the_known_one():
     assert np.linalg.norm(mean_vector(PoissonKernel(0.3).coefficients(Sphere(8)))) == pytest.approx(0.3927045, abs=5e-8)
+
+
+def test_poles_are_directions_in_every_dimension():
+    for dimension in (2, 3, 40):
+        north, south = np.eye(dimension)[-1], -np.eye(dimension)[-1]
+        points = Uniform().sample(20, generator(), dimension)
+        named = VonMisesFisherMixture(concentrations=(2.0, 5.0), means=("north", "south"), weights=(1, 3))
+        vectors = VonMisesFisherMixture(concentrations=(2.0, 5.0), means=(north, south), weights=(1, 3))
+        assert named.dimension is None
+        np.testing.assert_array_equal(named.density(points), vectors.density(points))
+        np.testing.assert_array_equal(PoissonKernel(0.1).density(points), PoissonKernel(0.1, north).density(points))
+        np.testing.assert_array_equal(
+            PoissonKernel(0.1, "south").sample(5, generator(), dimension),
+            PoissonKernel(0.1, south).sample(5, generator(), dimension),
+        )
+    mixed = VonMisesFisherMixture(concentrations=(2.0, 5.0), means=("north", (1, 0, 0, 0)))
+    assert mixed.dimension == 4
+
+
+def test_zonal_harmonics_on_the_sphere_are_those_of_order_zero():
+    law = ZonalHarmonics([(1, 0.2), (3, -0.1)])
+    same = Harmonics([(1, 0, 0.2 / math.sqrt(4 * math.pi)), (3, 0, -0.1 / math.sqrt(4 * math.pi))])
+    np.testing.assert_allclose(law.coefficients(Sphere(5)), same.coefficients(Sphere(5)), atol=1e-16)
+    points, _ = oracles.gauss_grid(6)
+    np.testing.assert_allclose(law.density(points), same.density(points), rtol=ROUND_OFF)
+    tilted = ZonalHarmonics([(1, 0.2), (3, -0.1)], (1.0, -2.0, 0.5))
+    rho = Sphere(5).synthesis(tilted.coefficients(Sphere(5)))
+    np.testing.assert_allclose(rho, tilted.density(Sphere(5).points), rtol=1e-12)
 
 
 def test_huge_and_tiny_vectors_are_directions():
@@ -431,6 +460,8 @@ def test_registry():
         "vmf-mixture": ["concentrations", "means", "weights"],
         "poisson": ["radius", "axis"],
         "harmonics": ["harmonics"],
+        "fourier": ["harmonics"],
+        "zonal-harmonics": ["harmonics", "axis"],
         "particles": ["count", "seed", "degree"],
         "equiangular": ["cosine"],
         "file": ["path", "degree"],

@@ -44,16 +44,16 @@ def test_a_resolved_density_has_its_closed_form(kappa: float) -> None:
 def test_a_cap_has_its_eigenvalues() -> None:
     cosine, degree = 0.3, np.arange(1, 9)
     legendre = eval_legendre(degree - 1, cosine) - eval_legendre(degree + 1, cosine)
-    expected = [2 * math.pi * (1 - cosine), *(2 * math.pi * legendre / (2 * degree + 1))]
+    expected = [0.5 * (1 - cosine), *(0.5 * legendre / (2 * degree + 1))]
     np.testing.assert_allclose(pairs.cap_eigenvalues(8, cosine), expected, atol=1e-14)  # round-off
     angle = math.acos(cosine)
-    circle = [2 * angle, *(2 * np.sin(degree * angle) / degree)]
+    circle = [angle / math.pi, *(np.sin(degree * angle) / (math.pi * degree))]
     np.testing.assert_allclose(pairs.cap_eigenvalues(8, cosine, 2), circle, atol=1e-14)  # round-off
     for dimension in (3, 5, 8):  # ∫ over the cap, by quadrature in its cosine
         nodes, weights = np.polynomial.legendre.leggauss(400)
         angles = 0.5 * math.acos(cosine) * (nodes + 1.0)
-        area = 2 * math.pi ** ((dimension - 1) / 2) / math.gamma((dimension - 1) / 2)
-        measure = 0.5 * math.acos(cosine) * weights * area * np.sin(angles) ** (dimension - 2)
+        ratio = math.gamma(dimension / 2) / (math.sqrt(math.pi) * math.gamma((dimension - 1) / 2))
+        measure = 0.5 * math.acos(cosine) * weights * ratio * np.sin(angles) ** (dimension - 2)
         values = [measure @ oracles.gegenbauer(l, np.cos(angles), dimension) for l in range(7)]
         np.testing.assert_allclose(pairs.cap_eigenvalues(6, cosine, dimension), values, rtol=1e-10, atol=1e-12)
 
