@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from inspect import isabstract
 from itertools import pairwise
@@ -200,7 +201,9 @@ class PeriLN(ResidualScheme):
 class NGPT(Scheme):
     """Normalize the attention output, step by a learned rate α(t), renormalize the stream.
 
-    ``rate`` is a number or a table ((t, α), …) that is interpolated linearly and held constant outside.
+    ``rate`` is a number or a table ((t, α), …) that is interpolated linearly and held constant outside.  A time that is
+    given twice is a jump, after which the second rate holds: ((0, 1), (2, 1), (2, ½)) is 1 up to t = 2 and ½ from then
+    on.  A discrete layer takes α at its beginning, on that side of a jump on which its middle lies.
     """
 
     rate: float | tuple[tuple[float, float], ...] = 1.0
@@ -217,24 +220,31 @@ class NGPT(Scheme):
                 checked_number("rate", time, low=0.0)
                 checked_number("rate", value, low=0.0)
             times = [time for time, _ in self.rate]
-            if any(later <= earlier for earlier, later in pairwise(times)):
+            jumps = {later for earlier, later in pairwise(times) if earlier == later}
+            if times != sorted(times) or 0.0 in jumps or any(times.count(time) > 2 for time in jumps):
                 raise ValueError(f"rate: times must increase strictly, got {times}")
         else:
             checked_number("rate", self.rate, low=0.0)
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
-        return tuple(float(time) for time, _ in self.rate) if isinstance(self.rate, tuple) else ()
+        return tuple(dict.fromkeys(float(time) for time, _ in self.rate)) if isinstance(self.rate, tuple) else ()
 
-    def rate_at(self, t: float) -> float:
-        """α(t) ≥ 0."""
-        if isinstance(self.rate, tuple):
-            times, values = zip(*self.rate, strict=True)
-            return float(np.interp(t, times, values))
-        return float(self.rate)
+    def rate_at(self, t: float, within: float | None = None) -> float:
+        """α(t) ≥ 0, at a jump the rate before it; or that of the piece of the table that holds the time ``within``."""
+        if not isinstance(self.rate, tuple):
+            return float(self.rate)
+        times, values = zip(*self.rate, strict=True)
+        piece = bisect_left(times, t if within is None else within)
+        if piece in (0, len(times)):
+            return float(values[min(piece, len(times) - 1)])
+        return float(np.interp(t, times[piece - 1 : piece + 1], values[piece - 1 : piece + 1]))
 
     def speed(self, t: float, r: Values, radial: Values, norm: Values) -> Values:
         return self.rate_at(t) / norm
+
+    def layer(self, t: float, step: float, r: Values, radial: Values, norm: Values) -> tuple[Values, bool]:
+        return step * self.rate_at(t, within=t + 0.5 * step) / norm, True
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from .attention import TokenEngine, TokenField
+from .engines import TokenEngine, TokenField
 from .normalization import Scheme, Values
 from .pairs import close_pairs_of_tokens
 from .problem import Observation
@@ -59,7 +59,7 @@ class ParticleProblem:
     @property
     def breakpoints(self) -> tuple[float, ...]:
         """Times at which the stepper restarts."""
-        return self.scheme.breakpoints
+        return tuple(sorted({*self.scheme.breakpoints, *self.engine.breakpoints}))
 
     # ------------------------------------------------------------------ state
 
@@ -82,15 +82,15 @@ class ParticleProblem:
 
     # ------------------------------------------------------------------ dynamics
 
-    def _field(self, points: Floats, radial: bool) -> tuple[TokenField, Values]:
+    def _field(self, t: float, points: Floats, radial: bool) -> tuple[TokenField, Values]:
         """Attention at the tokens, and ‖A‖ if the scheme reads it."""
-        field = self.engine.evaluate(points, self.weights, radial)
+        field = self.engine.at(t).evaluate(points, self.weights, radial)
         return field, field.norm if self.scheme.reads_field else 0.0
 
     def tendency(self, t: float, y: Floats) -> Floats:
         """Rate x' of the state: one evaluation of attention."""
         points, radius = self.unpack(y)
-        field, norm = self._field(points, radial=self.scheme.reads_field)
+        field, norm = self._field(t, points, radial=self.scheme.reads_field)
         along, back = self.scheme.displacement(t, radius, field.radial, norm)
         change = _column(along) * field.tangent
         change += _column(along * field.radial + back) * points
@@ -103,7 +103,8 @@ class ParticleProblem:
     def layer(self, t: float, step: float, y: Floats) -> Floats:
         """State after one discrete layer of depth ``step`` (1 in a real network)."""
         points, radius = self.unpack(y)
-        field, norm = self._field(points, radial=True)
+        # The middle of a layer tells which matrices are its own, whatever the rounding.
+        field, norm = self._field(t + 0.5 * step, points, radial=True)
         gain, normalizes = self.scheme.layer(t, step, radius, field.radial, norm)
         change = _column(gain) * (field.tangent + field.radial[:, None] * points)
         if not normalizes:

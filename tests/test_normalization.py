@@ -144,6 +144,16 @@ def test_rate_table_is_linear_inside_and_constant_outside():
     assert NGPT(rate=((1.0, 2.0),)).rate_at(7.0) == 2.0
 
 
+def test_rate_table_jumps_where_a_time_stands_twice():
+    steps = NGPT(rate=((0.0, 2.0), (0.3, 2.0), (0.3, 1.0), (0.7, 1.0), (0.7, 0.5)))
+    assert [steps.rate_at(t) for t in (0.0, 0.3, np.nextafter(0.3, 1), 0.7, 0.8)] == [2.0, 2.0, 1.0, 1.0, 0.5]
+    assert steps.breakpoints == (0.0, 0.3, 0.7)
+    # Layers of depth 0.1 begin at sums of tenths, which miss the jumps by round-off.
+    starts = np.cumsum([0.0, *(0.1 for _ in range(9))])
+    rates = [steps.layer(t, 0.1, 1.0, 1.0, 1.0)[0] / 0.1 for t in starts]
+    np.testing.assert_allclose(rates, [2, 2, 2, 1, 1, 1, 1, 0.5, 0.5, 0.5], rtol=ROUND_OFF)
+
+
 def test_sqrt_scaling_is_post_ln_at_another_time():
     # d/dt of 2(√(t+1) − 1), by a central difference: truncation h².
     t, h = 3.0, 1e-5
@@ -234,6 +244,7 @@ def test_bad_switch_times_are_refused(value):
         ((0.0, 1.0, 2.0),),
         ((0.0, 1.0), (0.0, 2.0)),
         ((1.0, 1.0), (0.0, 2.0)),
+        ((1.0, 1.0), (1.0, 2.0), (1.0, 3.0)),
         ((-1.0, 1.0),),
         ((0.0, -1.0),),
         ((0.0, np.nan),),

@@ -1,4 +1,4 @@
-"""Token engines against direct summation and the spectral field; tokens against exact and labelled solutions."""
+"""Tokens under a scheme against the model, and against exact and labelled solutions."""
 
 from __future__ import annotations
 
@@ -9,47 +9,26 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 from scipy.special import roots_genlaguerre
-from scipy.stats import special_ortho_group
 
-from meanfield.attention import LONELY, Attention, DenseEngine, FastEngine, SpectralField, TokenField, token_engine
+from meanfield.engines import DenseEngine, TokenField, token_engine
 from meanfield.initial import VonMisesFisherMixture
 from meanfield.integrate import Tolerances, integrate
+from meanfield.interaction import Attention, Interaction
 from meanfield.normalization import make_scheme
 from meanfield.particles import ParticleProblem, brownian, describe_tokens
 from meanfield.sphere import Sphere
 
 from . import measurements, oracles
+from .test_engines import cloud, gauss_tokens, unit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-BETAS = (-2.0, 0.0, 0.5, 4.0, 16.0, 64.0)
 SCHEMES = oracles.SCHEMES
 SWITCH = 0.3
 
 
 def scheme_of(name: str, switch_time: float = SWITCH) -> Any:
     return make_scheme(name, **({"switch_time": switch_time} if name == "mix-ln" else {}))
-
-
-def unit(vectors: Array) -> Array:
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-
-def cloud(count: int, dimension: int = 3, seed: int = 0) -> tuple[Array, Array]:
-    """Tokens that lean to one side, and unequal masses."""
-    rng = np.random.default_rng(seed)
-    points = unit(rng.normal(size=(count, dimension)) + 0.7 * np.eye(dimension)[0])
-    weights = rng.random(count) + 0.5
-    return points, weights / weights.sum()
-
-
-def field_of(found: TokenField, points: Array) -> Array:
-    return found.tangent + found.radial[:, None] * points
-
-
-def gauss_tokens(sphere: Sphere, density: Array) -> tuple[Array, Array]:
-    weights = (sphere.weights * density).ravel()
-    return sphere.points.reshape(-1, 3), weights / weights.sum()
 
 
 def problem_of(
@@ -72,139 +51,6 @@ def run(problem: ParticleProblem, state: Array, times: Any, rtol: float = 1e-10)
     )
     assert outcome.status == "completed"
     return np.array(states)
-
-
-# ---- engines -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("beta", BETAS)
-def test_fast_is_dense(beta: float) -> None:
-    points, weights = cloud(4096)
-    fast, dense = (
-        kind.evaluate(points, weights) for kind in (FastEngine(Attention(beta)), DenseEngine(Attention(beta), 3))
-    )
-    assert np.abs(field_of(fast, points) - field_of(dense, points)).max() < 1e-12  # round-off
-    np.testing.assert_allclose(fast.partition, dense.partition, rtol=1e-12)  # round-off
-    assert np.abs(np.sum(fast.tangent * points, axis=1)).max() < 1e-12  # round-off
-
-
-@pytest.mark.parametrize("engine", [FastEngine, lambda attention: DenseEngine(attention, 3)])
-@pytest.mark.parametrize(
-    ("beta", "kernel", "value"), [(4.0, "softmax", -0.5), (3.0, "unnormalized", 2.0), (-2.0, "unnormalized", 1.0)]
-)
-def test_engines_follow_the_definition(engine: Any, beta: float, kernel: str, value: float) -> None:
-    points, weights = cloud(150)
-    found = engine(Attention(beta, kernel, value)).evaluate(points, weights)
-    expected = value * oracles.attention(points, points, weights, beta, kernel)
-    np.testing.assert_allclose(field_of(found, points), expected, atol=1e-13 * np.abs(expected).max())  # round-off
-    _, radial, norm = oracles.split(points, expected)
-    np.testing.assert_allclose(found.radial, radial, atol=1e-13 * norm.max())
-    np.testing.assert_allclose(found.norm, norm, rtol=1e-12)
-    partition = np.exp(beta * points @ points.T - abs(beta)) @ weights
-    np.testing.assert_allclose(found.partition, partition, rtol=1e-12)  # round-off
-
-
-@pytest.mark.parametrize("kernel", ["softmax", "unnormalized"])
-@pytest.mark.parametrize("dimension", [2, 5, 40])
-def test_dense_knows_general_matrices_and_any_dimension(dimension: int, kernel: str) -> None:
-    points, weights = cloud(300, dimension)
-    weights[::7] = 0.0
-    query_key, value = np.random.default_rng(1).normal(size=(2, dimension, dimension)) / math.sqrt(dimension)
-    engine = DenseEngine(Attention(3.0, kernel, 0.5), dimension, query_key, value, threads=2)
-    targets, _ = cloud(33, dimension, seed=3)
-    for where in (points, targets):
-        found = engine.evaluate(points, weights, targets=None if where is points else where)
-        expected = 0.5 * oracles.attention(where, points, weights, 3.0, kernel, query_key, value)
-        np.testing.assert_allclose(field_of(found, where), expected, atol=1e-13 * np.abs(expected).max())  # round-off
-
-
-def test_tokens_on_a_gauss_grid_give_the_spectral_field() -> None:
-    sphere, attention = Sphere(31), Attention(4.0)
-    density = oracles.three_bumps(sphere.points)
-    points, weights = gauss_tokens(sphere, density)
-    field = SpectralField(sphere, attention)
-    rho_lm = sphere.analysis(density)
-    field.evaluate(rho_lm / (rho_lm[0].real * math.sqrt(4 * math.pi)), radial=True)
-    for engine in (FastEngine(attention), DenseEngine(attention, 3)):
-        found = engine.evaluate(points, weights)
-        # All to round-off: the quadrature is exact for the degrees that the kernel reads.
-        assert np.abs(found.radial - field.radial.ravel()).max() < 1e-12
-        assert np.abs(found.partition - field.partition.ravel()).max() < 1e-12
-        assert np.abs(np.linalg.norm(found.tangent, axis=1) - np.hypot(*field.tangent).ravel()).max() < 1e-12
-        potential = sphere.gradient_at(sphere.analysis(np.log(field.partition)), points) / attention.beta
-        assert np.abs(found.tangent - potential).max() < 1e-8  # truncation of log Z at degree 31
-
-
-def test_fast_attention_elsewhere_than_at_its_tokens() -> None:
-    points, weights = cloud(500)
-    targets, _ = cloud(77, seed=5)
-    found = FastEngine(Attention(4.0)).evaluate(points, weights, targets=targets)
-    assert (
-        np.abs(field_of(found, targets) - oracles.attention(targets, points, weights, 4.0)).max() < 1e-13
-    )  # round-off
-
-
-def test_lonely_tokens_are_summed_directly() -> None:
-    """With β < 0 a cluster is blind to itself, with weight 0 a token is: Z is lost in the transforms' round-off."""
-    rng = np.random.default_rng(0)
-    cluster = unit(0.01 * rng.normal(size=(50, 3)) + np.array([0.0, 0.0, 1.0]))
-    even = np.full(50, 1.0 / 50)
-    lonely = np.concatenate([cluster, [[0.0, 0.6, -0.8]]])
-    for beta, points, weights in ((-16.0, cluster, even), (64.0, lonely, np.append(even, 0.0))):
-        found = FastEngine(Attention(beta)).evaluate(points, weights)
-        assert found.partition.min() < LONELY
-        expected = oracles.attention(points, points, weights, beta)
-        assert np.abs(field_of(found, points) - expected).max() < 1e-9  # round-off, at most 1e-15 / LONELY
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_change_nothing(threads: int) -> None:
-    points, weights = cloud(1100)
-    for engine in (FastEngine, lambda attention, threads: DenseEngine(attention, 3, threads=threads)):
-        one, many = (engine(Attention(4.0), threads=n).evaluate(points, weights) for n in (1, threads))
-        np.testing.assert_array_equal(one.tangent, many.tangent)
-        np.testing.assert_array_equal(one.partition, many.partition)
-
-
-def test_rotated_tokens_feel_a_rotated_field() -> None:
-    points, weights = cloud(200)
-    rotation = special_ortho_group.rvs(3, random_state=1)
-    engine = FastEngine(Attention(9.0))
-    turned = engine.evaluate(points @ rotation.T, weights).tangent
-    assert np.abs(turned - engine.evaluate(points, weights).tangent @ rotation.T).max() < 1e-12  # round-off
-
-
-def test_huge_beta_is_finite() -> None:
-    points, weights = cloud(64)
-    for beta in (1e4, -1e4, 1e6):
-        for engine in (DenseEngine(Attention(beta), 3), token_engine(Attention(beta), 64)):
-            found = engine.evaluate(points, weights)  # warnings are errors
-            for values in (found.tangent, found.radial, found.partition):
-                assert np.isfinite(values).all()
-    assert np.abs(field_of(DenseEngine(Attention(1e6), 3).evaluate(points, weights), points) - points).max() < 1e-12
-
-
-def test_auto_takes_what_costs_less() -> None:
-    assert token_engine(Attention(4.0), 64).name == "dense"
-    assert token_engine(Attention(4.0), 20_000).name == "fast"
-    assert token_engine(Attention(1e4), 4096).name == "dense"
-    assert token_engine(Attention(1e4), 10**6).name == "fast"
-    assert token_engine(Attention(1e6), 10**6).name == "dense"
-    assert token_engine(Attention(4.0), 20_000, dimension=4).name == "dense"
-    assert token_engine(Attention(4.0), 20_000, value=np.diag([1.0, 2.0, 3.0])).name == "dense"
-
-
-def test_what_an_engine_cannot_do_is_refused() -> None:
-    with pytest.raises(ValueError, match="attention: must be dense or auto unless the dimension is 3"):
-        token_engine(Attention(1.0), 10, dimension=4, choice="fast")
-    with pytest.raises(ValueError, match=r"beta: needs degrees up to \d+ of 4095"):
-        token_engine(Attention(1e6), 10, choice="fast")
-    with pytest.raises(ValueError, match="attention: must be auto, fast or dense, got 'quick'"):
-        token_engine(Attention(1.0), 10, choice="quick")
-    with pytest.raises(ValueError, match="query_key: must be a finite matrix of shape"):
-        DenseEngine(Attention(1.0), 3, np.eye(4))
-    with pytest.raises(ValueError, match="query_key: must have"):
-        DenseEngine(Attention(600.0, "unnormalized"), 3, np.diag([1.0, 2.0, 1.0]))
 
 
 # ---- tokens under a scheme -----------------------------------------------------------------------------------
@@ -313,7 +159,7 @@ def test_energy_grows_at_the_rate_of_its_identity(name: str) -> None:
 def test_energy_with_beta_zero_and_unnormalized() -> None:
     points, weights = cloud(60)
     for attention in (Attention(0.0), Attention(2.0, "unnormalized"), Attention(-1.0), Attention(3.0, value=-1.0)):
-        problem = ParticleProblem(DenseEngine(attention, 3), scheme_of("post-ln"), weights)
+        problem = ParticleProblem(DenseEngine(Interaction(attention)), scheme_of("post-ln"), weights)
         state, step = problem.pack(points), 1e-4
         before, here, after = (
             describe_tokens(problem, 0.0, state + shift * problem.tendency(0.0, state)) for shift in (-step, 0.0, step)
@@ -325,7 +171,7 @@ def test_energy_with_beta_zero_and_unnormalized() -> None:
 
 def test_general_matrices_have_no_energy() -> None:
     points, weights = cloud(20)
-    engine = DenseEngine(Attention(1.0), 3, value=np.diag([1.0, 2.0, 3.0]))
+    engine = DenseEngine(Interaction(Attention(1.0), value=np.diag([1.0, 2.0, 3.0])))
     problem = ParticleProblem(engine, scheme_of("post-ln"), weights)
     assert not {"energy", "energy_rate"} & set(describe_tokens(problem, 0.0, problem.pack(points)))
 
@@ -396,7 +242,7 @@ def test_labelled_tokens_go_on_behind_the_fold(name: str, length: float) -> None
 
 def test_bad_states_are_refused() -> None:
     points, weights = cloud(5)
-    engine = DenseEngine(Attention(1.0), 3)
+    engine = DenseEngine(Interaction(Attention(1.0)))
     for bad, match in ((-weights, "weights"), (2 * weights, "sum 1"), (weights[:, None], "weights")):
         with pytest.raises(ValueError, match=match):
             ParticleProblem(engine, scheme_of("post-ln"), bad)
@@ -431,6 +277,10 @@ class Wind:
     """A constant field A = e_z: tokens are independent, and their law has exact moments."""
 
     name, attention, dimension, potential = "wind", Attention(1.0), 3, False
+    breakpoints: tuple[float, ...] = ()
+
+    def at(self, t: float) -> Any:
+        return self
 
     def evaluate(self, points: Array, weights: Array, radial: bool = True, targets: Any = None) -> TokenField:
         field = np.tile([0.0, 0.0, 1.0], (len(points), 1))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanfield.attention import Attention, DenseEngine, FastEngine, TokenField, one_blas_thread, token_engine
+from meanfield.engines import DenseEngine, FastEngine, TokenField, one_blas_thread, token_engine
+from meanfield.interaction import Attention, Interaction
 
 pytestmark = pytest.mark.benchmark
 
@@ -48,7 +49,7 @@ def field_of(found: TokenField, points: Array) -> Array:
 def test_fast_against_dense() -> None:
     """One evaluation of A, Z and ⟨θ, A⟩ at 20,000 tokens, both on one thread, in one process."""
     points, weights = cloud(20_000)
-    fast, exact = FastEngine(Attention(BETA)), DenseEngine(Attention(BETA), 3)
+    fast, exact = FastEngine(Attention(BETA)), DenseEngine(Interaction(Attention(BETA)))
     fast_seconds, found = best(lambda: fast.evaluate(points, weights), 15)
     dense_seconds, expected = best(lambda: exact.evaluate(points, weights), 2)
     error = np.abs(field_of(found, points) - field_of(expected, points)).max()
@@ -62,12 +63,12 @@ def test_fast_against_dense() -> None:
 @pytest.mark.parametrize("beta", [-2.0, 0.0, 0.5, 4.0, 16.0, 64.0, 1000.0])
 def test_error_and_cost_over_beta(beta: float) -> None:
     points, weights = cloud(4096)
-    fast, exact = FastEngine(Attention(beta)), DenseEngine(Attention(beta), 3)
+    fast, exact = FastEngine(Attention(beta)), DenseEngine(Interaction(Attention(beta)))
     fast_seconds, found = best(lambda: fast.evaluate(points, weights), 5)
     dense_seconds, expected = best(lambda: exact.evaluate(points, weights), 2)
     error = np.abs(field_of(found, points) - field_of(expected, points)).max()
     print(
-        f"\nN = 4096, beta = {beta:g}, band {fast.sphere.lmax}: fast {fast_seconds * 1e3:.2f} ms, "
+        f"\nN = 4096, beta = {beta:g}, band {fast.space.lmax}: fast {fast_seconds * 1e3:.2f} ms, "
         f"dense {dense_seconds * 1e3:.1f} ms, error {error:.1e}"
     )
     assert error < 1e-12
@@ -80,7 +81,7 @@ def test_cost_is_linear_in_the_number_of_tokens() -> None:
         points, weights = cloud(count)
         seconds[count], found = best(lambda points=points, weights=weights: engine.evaluate(points, weights), 9)
         some = np.arange(0, count, count // 100)
-        expected = DenseEngine(Attention(BETA), 3).evaluate(points, weights, targets=points[some])
+        expected = DenseEngine(Interaction(Attention(BETA))).evaluate(points, weights, targets=points[some])
         error = np.abs(found.tangent[some] - expected.tangent).max()
         print(f"\nN = {count}: {seconds[count] * 1e3:.1f} ms, error {error:.1e}")
         assert error < 1e-12
@@ -94,7 +95,7 @@ def test_auto_takes_nearly_what_is_quickest(beta: float) -> None:
     for count in (64, 256, 1024, 4096, 16_384):
         points, weights = cloud(count)
         attention = Attention(beta)
-        engines = {"fast": FastEngine(attention), "dense": DenseEngine(attention, 3)}
+        engines = {"fast": FastEngine(attention), "dense": DenseEngine(Interaction(attention))}
         with one_blas_thread():
             seconds = {
                 name: best(lambda engine=engine: engine.evaluate(points, weights), 3)[0]  # noqa: B023
@@ -168,7 +169,7 @@ def test_against_pytorch_and_keops() -> None:
     fast_seconds, found = best(lambda: FastEngine(Attention(BETA)).evaluate(points, weights), 9)
     expected = field_of(found, points)
     works: dict[str, Callable[[], Any]] = {
-        "dense": lambda: field_of(DenseEngine(Attention(BETA), 3).evaluate(points, weights), points),
+        "dense": lambda: field_of(DenseEngine(Interaction(Attention(BETA))).evaluate(points, weights), points),
         f"PyTorch {torch.__version__}, fused": lambda: attend()[0].numpy(),
         f"PyTorch {torch.__version__}, plain": lambda: multiply()[0].numpy(),
     }
