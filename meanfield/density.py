@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from .absorption import AbsorbingLayer
-from .attention import Attention, SpectralField
+from .attention import Attention, Field, Fields, SpectralField
 from .kernels import eigenvalue_ratios
 from .normalization import Scheme
 from .problem import Observation, Stop
@@ -44,7 +44,8 @@ FOLD_RADIUS = 0.01
 IMMINENT = 0.1
 """... or once R loses its resolution and min R would reach 0 within this fraction of the time run so far."""
 STABLE_PHASE, STABLE_DECAY = 8.0, 6.0
-"""Steps longer than these over lmax·max|u| and the fastest decay are rejected by the order-8 method anyway."""
+"""Steps longer than these over √(lmax(lmax+d−2))·max|u| and the fastest decay are rejected by the order-8 method
+anyway."""
 
 
 class DensityProblem:
@@ -54,8 +55,8 @@ class DensityProblem:
     ----------
     space : Space
         Where the fields live.
-    attention : Attention
-        Kernel, β and value factor.
+    attention : Attention or Fields
+        Kernel, β and value factor; or the attention field in the course of time, on the same space.
     scheme : Scheme
         Normalization scheme.
     noise : float
@@ -72,20 +73,22 @@ class DensityProblem:
     ----------
     size : int
         Length of the state vector.
+    field : Field
+        The attention field, of the last evaluation.
     layer : AbsorbingLayer or None
         The layer, once it is on: with t and the state vector, all that the future of a run depends on.
 
     Raises
     ------
     ValueError
-        If lmax does not hold the kernel, or noise is asked of a scheme that reads the radius: diffusing tokens of
-        one direction come from many, so that no radius field R(θ, t) exists.
+        If lmax does not hold the kernel, or the field is on another space, or noise is asked of a scheme that reads
+        the radius: diffusing tokens of one direction come from many, so that no radius field R(θ, t) exists.
     """
 
     def __init__(
         self,
         space: Space,
-        attention: Attention,
+        attention: Attention | Fields,
         scheme: Scheme,
         noise: float = 0.0,
         absorbing: bool = True,
@@ -99,11 +102,14 @@ class DensityProblem:
                 f"noise: must be 0 with {scheme.name}: under noise tokens of one direction have many "
                 f"radii, and no radius field exists; got {noise!r}"
             )
+        self.fields = SpectralField(space, attention) if isinstance(attention, Attention) else attention
+        if self.fields.space != space:
+            raise ValueError(f"attention: must be a field on {space}, got one on {self.fields.space}")
         self.space = space
-        self.attention = attention
+        self.field: Field = self.fields.at(0.0)
+        self.attention = self.field.interaction.attention
         self.scheme = scheme
         self.noise = noise
-        self.field = SpectralField(space, attention)
         self.size = space.packed_size * (2 if scheme.reads_radius else 1)
         self._rho_part = slice(0, space.packed_size)
         self._radius_part = slice(space.packed_size, self.size)
@@ -119,11 +125,12 @@ class DensityProblem:
         self.layer: AbsorbingLayer | None = None
         self._diffusion = noise * space.laplacian_eigenvalues
         self._decay = self._diffusion if noise else None
+        self._wavenumber = math.sqrt(-float(np.min(space.laplacian_eigenvalues)))  # the largest
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
         """Times at which the stepper restarts."""
-        return self.scheme.breakpoints
+        return tuple(sorted({*self.scheme.breakpoints, *self.fields.breakpoints}))
 
     # ------------------------------------------------------------------ state
 
@@ -154,6 +161,7 @@ class DensityProblem:
 
     def _evaluate(self, t: float, y: Floats) -> Floats:
         """Evaluate field and radius, and return the mobility speed/Z: u is its product with the field's numerator."""
+        self.field = self.fields.at(t)
         field, scheme = self.field, self.scheme
         self.space.unpack(y[self._rho_part], out=self._rho_lm)
         field.evaluate(self._rho_lm, radial=scheme.reads_field)
@@ -174,6 +182,11 @@ class DensityProblem:
 
         Transforms: one synthesis and one divergence at lmax and the band-limited ones of the field; with a radius
         field one synthesis, one gradient and one analysis more.
+
+        Raises
+        ------
+        ArithmeticError
+            If there is no field, doubly stochastic attention having not converged.
         """
         change = np.empty(self.size)
         mobility = self._evaluate(t, y)
@@ -204,11 +217,18 @@ class DensityProblem:
         restart = self.absorbing and not (self.growing or self.yielding) and self._absorb(u)
         fastest = math.sqrt(np.max(np.sum(u * u, axis=0)))
         fading = 0.0 if self._decay is None else -float(np.min(self._decay))
-        rate = self.space.lmax * fastest / STABLE_PHASE + fading / STABLE_DECAY
-        longest = 1.0 / rate if rate > 0.0 else math.inf
-        return Observation(
-            self._outgrown(t) or self._handover(t) or self._fold(t) or self._unresolved(t), longest, restart
-        )
+        rate = self._wavenumber * fastest / STABLE_PHASE + fading / STABLE_DECAY
+        linear = self._linear()
+        longest = 1.0 / rate if rate > 0.0 and linear is None else math.inf
+        stop = self._outgrown(t) or self._handover(t) or self._fold(t) or self._unresolved(t)
+        return Observation(stop, longest, restart, linear)
+
+    def _linear(self) -> Floats | None:
+        """Diagonal of diffusion, and of the layer beside it, in the state vector; the layer alone is not stiff."""
+        if self._decay is None or self.noise == 0.0:
+            return None
+        ones = np.full(self.space.spectral_shape, 1.0 + 1.0j)
+        return np.asarray(self.space.pack(self._decay * ones) / self.space.pack(ones))
 
     def _outgrown(self, t: float) -> Stop | None:
         if not self.growing:
@@ -225,7 +245,7 @@ class DensityProblem:
         if self.layer is None and spectral_tail(self.space, self._rho_lm) < LAYER_TAIL:
             return False
         contraction = self.space.synthesis(self.space.divergence(u, out=self._change_lm), out=self._scratch)
-        strain = 0.5 * float(np.max(np.abs(contraction)))
+        strain = float(np.max(np.abs(contraction))) / (self.space.dimension - 1)  # alike in all directions
         if strain == 0.0 or (self.layer is not None and self.layer.fits(strain)):
             return False
         self.absorb(strain)
@@ -239,7 +259,7 @@ class DensityProblem:
     def _field_error(self) -> float:
         """Estimate of the relative error of ∫ e^{β x·y} ρ(y) dy: what the layer has swallowed of it."""
         assert self.layer is not None
-        size = eigenvalue_ratios(self.space.lmax, abs(self.attention.beta), self.space.dimension) ** 2
+        size = eigenvalue_ratios(self.space.lmax, self.field.interaction.bound, self.space.dimension) ** 2
         power = degree_energy(self.space, self._rho_lm) * size
         return math.sqrt(float(np.sum(self.layer.loss**2 * power) / np.sum(power)))
 
@@ -257,7 +277,7 @@ class DensityProblem:
     def _handover(self, t: float) -> Stop | None:
         if not self.yielding:
             return None
-        smallest = float(np.min(self._radius)) * float(np.sum(self.space.weights)) / self.space.integrate(self._radius)
+        smallest = float(np.min(self._radius)) * self.space.volume / self.space.integrate(self._radius)
         tails = [spectral_tail(self.space, f_lm) for f_lm in (self._rho_lm, self._radius_lm)]
         if smallest >= HANDOVER_RADIUS and tails[0] <= LAYER_TAIL and tails[1] <= HANDOVER_TAIL:
             return None
@@ -268,7 +288,7 @@ class DensityProblem:
             return None
         radius = self._radius
         where = np.unravel_index(np.argmin(radius), radius.shape)
-        smallest, mean = float(radius[where]), self.space.integrate(radius) / float(np.sum(self.space.weights))
+        smallest, mean = float(radius[where]), self.space.integrate(radius) / self.space.volume
         rate = float(np.broadcast_to(self._growth(t), radius.shape)[where])
         remaining = max(smallest, 0.0) / -rate if rate < 0.0 else math.inf
         tail = spectral_tail(self.space, self._radius_lm)

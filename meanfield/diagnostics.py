@@ -13,14 +13,19 @@ import numpy as np
 from .attention import Attention
 from .clusters import count_clusters
 from .density import DensityProblem, degree_energy, spectral_tail
-from .kernels import eigenvalue_ratios, eigenvalues, gradient_eigenvalues, surface_area
+from .kernels import eigenvalue_ratios, gradient_ratios, log_mean_kernel
 from .labelled import LabelledProblem
 from .pairs import close_pairs_of_density
 from .space import Complexes, Floats, Space
+from .zonal import Zonal
 
 
 def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, Any]:
-    """Fields on the solver's grid, spectra and diagnostics of one state, by their names in the file."""
+    """Fields on the solver's grid, spectra and diagnostics of one state, by their names in the file.
+
+    Energy and its rate are left out where P A is no gradient of this energy: of general matrices, and of doubly
+    stochastic attention.
+    """
     space = problem.space
     rho_lm, radius_lm = problem.density_lm(y), problem.radius_lm(y)
     rho = space.synthesis(rho_lm)
@@ -32,8 +37,6 @@ def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, 
         "moment1": first,
         "moment2": moment2(space, rho),
         "order_parameter": math.hypot(*first),
-        "energy": energy(space, problem.attention, rho_lm),
-        "energy_rate": energy_rate(problem, t, y),
         "entropy": entropy(space, rho),
         "lmax": space.lmax,
         "spectral_tail": spectral_tail(space, rho_lm),
@@ -44,6 +47,8 @@ def describe_density(problem: DensityProblem, t: float, y: Floats) -> dict[str, 
         "clusters": count_clusters(space, rho_lm),
         "close_pairs": close_pairs_of_density(space, rho_lm),
     }
+    if problem.field.energy_scale is not None:
+        values |= {"energy": energy(space, problem.attention, rho_lm), "energy_rate": energy_rate(problem, t, y)}
     if radius_lm is not None:
         radius = space.synthesis(radius_lm)
         mean = space.integrate(rho * radius)
@@ -91,18 +96,21 @@ def describe_labelled(problem: LabelledProblem, t: float, y: Floats) -> dict[str
 
 def mass(space: Space, rho_lm: Complexes) -> float:
     """∫ρ, from the coefficient of degree 0."""
-    return float(rho_lm[0].real) * math.sqrt(surface_area(space.dimension))
+    return float(rho_lm[0].real) * math.sqrt(space.volume)
 
 
 def moment1(space: Space, rho: Floats) -> Floats:
-    """Mean token ∫ x ρ, shape (d,)."""
-    return np.tensordot(space.weights * rho, space.points, axes=rho.ndim)
+    """Mean token ∫ x ρ, shape (d,); on axisymmetric spaces its component along the axis, shape (1,)."""
+    first = space.first_moment(rho)
+    return first[-1:] if space.axisymmetric else first
 
 
 def moment2(space: Space, rho: Floats) -> Floats:
-    """∫ x xᵀ ρ, shape (d, d); its trace is the mass."""
-    points = space.points.reshape(-1, space.points.shape[-1])
-    return (points * (space.weights * rho).reshape(-1, 1)).T @ points
+    """∫ x xᵀ ρ, shape (d, d); its trace is the mass.
+
+    On axisymmetric spaces its two eigenvalues, shape (2,): along the axis, and in each of the d − 1 directions across.
+    """
+    return space.principal_moments(rho) if isinstance(space, Zonal) else space.second_moment(rho)
 
 
 def energy(space: Space, attention: Attention, rho_lm: Complexes) -> float:
@@ -113,33 +121,46 @@ def energy(space: Space, attention: Attention, rho_lm: Complexes) -> float:
     beta = attention.beta
     power = space.multiplicity * np.abs(rho_lm) ** 2
     if beta == 0.0:
-        factors = gradient_eigenvalues(space.lmax, beta, space.dimension)
+        ratios = gradient_ratios(space.lmax, beta, space.dimension)
     else:
-        factors = eigenvalues(space.lmax, beta, space.dimension) / beta
-    return 0.5 * float(np.sum(factors[space.degree] * power))
+        ratios = eigenvalue_ratios(space.lmax, beta, space.dimension) / beta
+    return 0.5 * _zeroth(space, beta) * float(np.sum(ratios[space.degree] * power))
 
 
 def energy_rate(problem: DensityProblem, t: float, y: Floats) -> float:
     r"""dE/dt = ∫ (∇Z/β)·u ρ, with noise less :math:`\frac{\kappa}{\beta}\sum l(l+d-2)\Lambda_l|\rho_{lm}|^2`.
 
     For v > 0 the first term is ∫ (Z/s) |P A|² dμ / v ≥ 0 (unnormalized attention: Z → 1).
+
+    Raises
+    ------
+    ValueError
+        If P A is no gradient of the energy's variation.
     """
     space, attention = problem.space, problem.attention
+    if problem.field.energy_scale is None:
+        raise ValueError("energy_rate: general matrices and doubly stochastic attention have no such identity")
     if attention.value == 0.0:
         transport = 0.0
     else:
         u = problem.velocity(t, y)
         work = np.sum(u * problem.field.numerator, axis=0)
-        unscaled = attention.value * attention.scale
-        transport = space.integrate(work * space.synthesis(problem.density_lm(y))) / unscaled
+        scale = problem.field.energy_scale / attention.value
+        transport = scale * space.integrate(work * space.synthesis(problem.density_lm(y)))
     if problem.noise == 0.0:
         return transport
     power = space.multiplicity * np.abs(problem.density_lm(y)) ** 2
-    factors = gradient_eigenvalues(space.lmax, attention.beta, space.dimension)[space.degree]
-    return transport + problem.noise * float(np.sum(factors * space.laplacian_eigenvalues * power))
+    ratios = gradient_ratios(space.lmax, attention.beta, space.dimension)[space.degree]
+    damping = float(np.sum(ratios * space.laplacian_eigenvalues * power))
+    return transport + problem.noise * _zeroth(space, attention.beta) * damping
+
+
+def _zeroth(space: Space, beta: float) -> float:
+    """Λ_0 e^{−|β|}; in high dimensions it may be as small as 0."""
+    return space.volume * math.exp(log_mean_kernel(beta, space.dimension))
 
 
 def entropy(space: Space, rho: Floats) -> float:
-    """−∫ρ log ρ (nats, with respect to the surface measure); negative undershoots count as 0."""
+    """−∫ρ log ρ (nats, with respect to the measure of the space); negative undershoots count as 0."""
     positive = np.maximum(rho, 0.0)
     return -space.integrate(positive * np.log(positive, out=np.zeros_like(rho), where=positive > 0.0))

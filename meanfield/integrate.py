@@ -1,7 +1,8 @@
-"""The stepping loop: scipy's DOP853 driven step by step, with snapshots, watches and limits.
+"""The stepping loop: a stepper driven step by step, with snapshots, watches and limits.
 
+The stepper is scipy's DOP853, or `meanfield.exponential.ExponentialAdams` where a problem tells of a stiff linear part.
 The only module that imports scipy.integrate.  It knows a problem by the protocol `meanfield.problem.Problem` alone.
-Snapshots between steps come from the method's own interpolant (order 7), so that asking for more of them does not
+Snapshots between steps come from the method's own interpolant, so that asking for more of them does not
 change the run; the stepper restarts only at the problem's breakpoints.  Between two steps a `Moment` holds all that the
 rest of the integration depends on: from there it goes on to the last bit as if it had never stopped.
 """
@@ -13,15 +14,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
+from .exponential import ExponentialAdams
 from .problem import Observation, Problem, Stop
 
 Floats = NDArray[np.float64]
+
+Stepper: TypeAlias = DOP853 | ExponentialAdams
 
 SMALLEST_RTOL = 100 * float(np.finfo(float).eps)
 """Relative errors below this are round-off; smaller requests mean it."""
@@ -74,6 +78,10 @@ class Moment:
         The longest useful one.
     restart : bool
         Whether a new smooth piece begins.
+    linear : ndarray or None
+        Diagonal of the stiff linear part, if there is one.
+    memory : mapping of str to ndarray
+        What a stepper that looks back remembers.
     pieces, recorded : int
         Smooth pieces that are over, and snapshots that are recorded.
     spent : Cost
@@ -89,17 +97,23 @@ class Moment:
     pieces: int = 0
     recorded: int = 1
     spent: Cost = Cost()
+    linear: Floats | None = None
+    memory: Mapping[str, Floats] = field(default_factory=dict)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Plain numbers, and arrays, from which `assembled` makes the moment again."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("y", "slope", "spent")}
-        arrays = {"y": self.y} if self.slope is None else {"y": self.y, "slope": self.slope}
+        kept = ("y", "slope", "linear")
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*kept, "memory", "spent")}
+        arrays = {name: getattr(self, name) for name in kept if getattr(self, name) is not None}
+        arrays |= {f"memory.{name}": array for name, array in self.memory.items()}
         return {**plain, "spent": [self.spent.evaluations, self.spent.steps, self.spent.seconds]}, arrays
 
     @classmethod
     def assembled(cls, plain: Mapping[str, Any], arrays: Mapping[str, Floats]) -> Moment:
         """Moment of its parts."""
-        return cls(**{**plain, "spent": Cost(*plain["spent"]), "y": arrays["y"], "slope": arrays.get("slope")})
+        memory = {name.removeprefix("memory."): array for name, array in arrays.items() if name.startswith("memory.")}
+        own = {name: arrays.get(name) for name in ("y", "slope", "linear")}
+        return cls(**{**plain, **own, "spent": Cost(*plain["spent"]), "memory": memory})
 
 
 @dataclass(frozen=True)
@@ -204,6 +218,7 @@ class _Run:
         self.keep = keep
         self.pieces = 0
         self.recorded = 0
+        self.complaint = ""
         self.stop: Stop | None = None
         self.moment: Moment | None = None
 
@@ -214,7 +229,7 @@ class _Run:
         if np.isfinite(y).all():
             self._record_due(t, y)
             self._observe(t, y)
-            self._pause(Moment(t, y, longest_step=self.longest_step, spent=self._spent()))
+            self._pause(Moment(t, y, longest_step=self.longest_step, spent=self._spent(), linear=self.linear))
         else:
             self.stop = Stop("failed", "the initial state is not finite")
         return self._finish(*self._segments(t, y, None))
@@ -223,7 +238,7 @@ class _Run:
         """From a moment to the last time."""
         self._count_from(moment.spent)
         self.pieces, self.recorded = moment.pieces, moment.recorded
-        self.longest_step = moment.longest_step
+        self.longest_step, self.linear = moment.longest_step, moment.linear
         self._pause(moment)
         return self._finish(*self._segments(moment.t, moment.y, moment))
 
@@ -268,35 +283,30 @@ class _Run:
     ) -> tuple[float, Floats, float]:
         """Step until the end, a stop or a restart; returns also the step to begin the next piece with."""
         t = begin
-        solver = DOP853(
-            self.problem.tendency,
-            begin,
-            y,
-            end,
-            rtol=max(self.tolerances.rtol, SMALLEST_RTOL),
-            atol=self.tolerances.atol / math.sqrt(y.size),
-            first_step=end - begin
-            if moment is not None
-            else None
-            if first_step is None
-            else min(first_step, end - begin),
-        )
-        if moment is not None:  # in the middle of a piece; the stepper's own slope may differ from this in the last bit
+        if moment is not None:
+            first_step = end - begin
+        elif first_step is not None:
+            first_step = min(first_step, end - begin)
+        solver = self._stepper(begin, y, end, first_step)
+        if moment is not None and isinstance(solver, ExponentialAdams):
+            solver.recall(moment.memory, moment.step)
+        elif moment is not None:  # in a piece; the stepper's own slope may differ from this in the last bit
             solver.f, solver.h_abs = moment.slope, moment.step
         else:
             self.evaluations += solver.nfev
             if not np.isfinite(solver.f).all():
-                self.stop = Stop("failed", f"the tendency is not finite at t = {t:g}")
+                reason = self.complaint or "the tendency is not finite"
+                self.stop = Stop("failed", f"{reason} at t = {t:g}")
                 return t, y, 0.0
             self._trace(solver)
         restart = False
         while self.stop is None and solver.status == "running" and not restart:
-            counted = solver.nfev
+            counted, self.complaint = solver.nfev, ""
             solver.max_step = self.longest_step
             complaint = solver.step()
             if solver.status == "failed" or not np.isfinite(solver.y).all():
                 self.evaluations += solver.nfev - counted
-                reason = complaint or "the state is not finite"
+                reason = self.complaint or complaint or "the state is not finite"
                 self.stop = Stop("failed", f"no step from t = {t:g} succeeds ({reason.rstrip('.').lower()})")
                 return t, y, 0.0
             t, y = float(solver.t), solver.y
@@ -319,16 +329,36 @@ class _Run:
                     pieces,
                     self.recorded,
                     self._spent(),
+                    self.linear,
+                    solver.memory if isinstance(solver, ExponentialAdams) else {},
                 )
             )
         self.pieces += 1
         return t, y, float(solver.h_abs)
 
-    def _trace(self, solver: DOP853) -> None:
+    def _stepper(self, begin: float, y: Floats, end: float, first_step: float | None) -> Stepper:
+        options: dict[str, Any] = {
+            "rtol": max(self.tolerances.rtol, SMALLEST_RTOL),
+            "atol": self.tolerances.atol / math.sqrt(y.size),
+            "first_step": first_step,
+        }
+        if self.linear is None:
+            return DOP853(self._tendency, begin, y, end, **options)
+        return ExponentialAdams(self._tendency, self.linear, begin, y, end, **options)
+
+    def _tendency(self, t: float, y: Floats) -> Floats:
+        """Rate of the problem; where it has none, what it says is kept, and a shorter step may do."""
+        try:
+            return self.problem.tendency(t, y)
+        except ArithmeticError as error:
+            self.complaint = str(error)
+            return np.full_like(y, np.nan)
+
+    def _trace(self, solver: Stepper) -> None:
         if self.trace is not None:
             self.trace(self.pieces, float(solver.t), solver.y, solver.f)
 
-    def _record_due(self, t: float, y: Floats, solver: DOP853 | None = None) -> None:
+    def _record_due(self, t: float, y: Floats, solver: Stepper | None = None) -> None:
         """Record the snapshots due up to t."""
         interpolant = None
         while self.recorded < len(self.times) and self.times[self.recorded] <= t:
@@ -343,7 +373,7 @@ class _Run:
     def _observe(self, t: float, y: Floats) -> bool:
         """Hear what the problem says of a state; whether the stepper must begin anew."""
         observation: Observation = self.problem.observe(t, y)
-        self.longest_step = observation.longest_step
+        self.longest_step, self.linear = observation.longest_step, observation.linear
         self.stop = observation.stop
         if self.stop is not None and self.stop.passing and t >= self.times[-1]:
             self.stop = None  # nothing is left for another problem to do

@@ -38,11 +38,15 @@ class Observation:
         The longest useful next step.
     restart : bool
         Whether the tendency has changed its law at this state, so that the stepper must begin anew.
+    linear : ndarray, optional
+        Diagonal λ ≤ 0 of a stiff linear part λy of the tendency, by which a step should not be bounded; it changes at
+        restarts alone.
     """
 
     stop: Stop | None = None
     longest_step: float = math.inf
     restart: bool = False
+    linear: Floats | None = None
 
 
 class Problem(Protocol):

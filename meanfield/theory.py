@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, hyp0f1, hyp2f1, logit
 
 from meanfield.kernels import LARGEST_UNNORMALIZED_BETA, Floats, eigenvalue_ratios
-from meanfield.normalization import PostLN, Scheme
+from meanfield.normalization import PostLN, ResidualScheme, Scheme
 
 Rate = Callable[[float, Floats], Sequence[float]]
 
@@ -117,15 +117,32 @@ def growth_factor(
 ) -> Floats:
     """Factor by which a small perturbation of each degree has grown by `time`: time.shape + (lmax+1,).
 
-    exp(ω_l ∫₀ᵗ dt/s₀ − κ l(l+d−2) t) with ω_l free of noise and the clock of `uniform_flow`; ∞ where that
-    overflows.
+    The exponential of `growth_exponents`, ∞ where that overflows.
+    """
+    exponents = growth_exponents(scheme, lmax, time, beta, initial_radius, kernel, noise, dimension)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(exponents))
+
+
+def growth_exponents(
+    scheme: Scheme,
+    lmax: int,
+    time: ArrayLike,
+    beta: float,
+    initial_radius: float = 1.0,
+    kernel: str = "softmax",
+    noise: float = 0.0,
+    dimension: int = 3,
+) -> Floats:
+    """Logarithm of the growth of a small perturbation of each degree by `time`: time.shape + (lmax+1,).
+
+    ω_l ∫₀ᵗ dt/s₀ − κ l(l+d−2) t with ω_l free of noise and the clock of `uniform_flow`.
     """
     _require(0.0 <= noise < np.inf, f"noise must be finite and >= 0, got {noise}")
     rates = growth_rates(lmax, beta, kernel, dimension=dimension)
     clock, _ = uniform_flow(scheme, time, beta, initial_radius, kernel, dimension)
     diffusion = noise * np.multiply.outer(_checked(time), _laplacian(lmax, dimension))
-    with np.errstate(over="ignore"):
-        return np.asarray(np.exp(np.multiply.outer(clock, rates) - diffusion))
+    return np.asarray(np.multiply.outer(clock, rates) - diffusion)
 
 
 def _laplacian(lmax: int, dimension: int) -> Floats:
@@ -325,6 +342,35 @@ def poisson_mean(radius: ArrayLike, dimension: int = 3) -> Floats:
     _require(bool(np.all((radius >= 0.0) & (radius <= 1.0))), f"radius must lie in [0, 1], got {radius}")
     half = 0.5 * dimension
     return np.asarray((dimension - 1) / half * radius * hyp2f1(1.0, 1.0 - half, 1.0 + half, radius**2))
+
+
+# ---- residual streams at β = 0 -----------------------------------------------------------------------------
+
+
+def shifted_fold_time(scheme: ResidualScheme, initial_radius: float, heights: Floats, masses: Floats) -> float:
+    """Time at which a token runs through the origin at β = 0, where residual streams are shifted as a whole.
+
+    From x = r₀θ₀ + c(t)e with c' = gain(t, M) M, M(c) = ⟨(r₀t + c)/√(r₀² + 2r₀ct + c²)⟩ over the initial heights
+    t = θ₀·e, of an axisymmetric law whose mean token points to e: the antipodal token has c = r₀ at t* = ∫₀^{r₀} dt/dc.
+    Peri-LN: t* = r₀.
+
+    Parameters
+    ----------
+    scheme : ResidualScheme
+        A scheme without breakpoints.
+    initial_radius : float
+        r₀ > 0.
+    heights, masses : ndarray, shape (n,)
+        Quadrature of the initial law; masses sum to 1.
+    """
+    _require(0.0 < initial_radius < np.inf, f"initial_radius must be finite and > 0, got {initial_radius}")
+
+    def rate(shift: float, state: Floats) -> tuple[float]:
+        length = np.sqrt(initial_radius**2 + 2.0 * initial_radius * shift * heights + shift**2)
+        mean = masses @ ((initial_radius * heights + shift) / length)
+        return (float(1.0 / (scheme.gain(float(state[0]), mean) * mean)),)
+
+    return float(_solve(rate, [0.0], np.array(initial_radius))[0])
 
 
 # ---- the integrator: these few numbers are wanted to round-off ---------------------------------------------

@@ -160,6 +160,21 @@ def test_numbers_that_are_not_finite_end_the_run_soon(value: float) -> None:
     assert records[-1][0] == outcome.stop_time
 
 
+def test_a_tendency_that_there_is_not_ends_the_run_and_says_why() -> None:
+    def lost(t: float, y: np.ndarray) -> np.ndarray:
+        if t >= 0.5:
+            raise ArithmeticError("there is no field")
+        return rotation(t, y)
+
+    records, outcome = run(Small(lost), list(np.linspace(0, 1, 11)))
+    assert outcome.status == "failed"
+    assert "there is no field" in outcome.message
+    assert 0.3 < outcome.stop_time < 0.5
+    assert records[-1][0] == outcome.stop_time
+    _, outcome = run(Small(lost), [0.6, 1.0])
+    assert (outcome.status, outcome.message) == ("failed", "there is no field at t = 0.6")
+
+
 def test_a_start_that_is_not_finite_fails_without_a_record() -> None:
     records, outcome = run(Small(rotation), [0.0, 1.0], start=(math.nan, 0.0))
     assert (records, outcome.status) == ([], "failed")
@@ -270,3 +285,33 @@ def test_what_was_spent_before_counts() -> None:
     outcome = integrate(problem, state, times, lambda t, y: None, limits=Limits(wall_seconds=40.0), begin=spent)
     assert (outcome.status, outcome.stop_time) == ("failed", 0.0)
     assert outcome.moment is not None
+
+
+STIFF = np.array([-1.0, -1e6])
+
+
+def relaxing() -> Small:
+    """y' = λ(y − cos t) − sin t, solved by cos t."""
+    return Small(lambda t, y: STIFF * (y - math.cos(t)) - math.sin(t), lambda t, y: Observation(linear=STIFF))
+
+
+def test_a_stiff_linear_part_does_not_bound_the_step() -> None:
+    times = [0.0, 1.0, 2.5, 10.0]
+    records, outcome = run(relaxing(), times, start=(1.0, 1.0))
+    assert outcome.status == "completed"
+    assert outcome.evaluations < 500
+    assert [t for t, _ in records] == times
+    for t, y in records:
+        np.testing.assert_allclose(y, math.cos(t), atol=1e-8)  # time stepping at 1e-9
+
+
+def test_a_stiff_run_goes_on_to_the_last_bit() -> None:
+    moments: list[Moment] = []
+    whole: list[np.ndarray] = []
+    times = [0.0, 1.0, 10.0]
+    integrate(relaxing(), np.ones(2), times, lambda t, y: whole.append(y), keep=lambda m: moments.append(m))
+    for moment in moments[:-1:7]:
+        again = Moment.assembled(*moment.parts())
+        rest: list[np.ndarray] = []
+        integrate(relaxing(), again.y, times, lambda t, y, rest=rest: rest.append(y), begin=again)
+        np.testing.assert_array_equal(rest[-1], whole[-1])
