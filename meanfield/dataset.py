@@ -1,4 +1,4 @@
-"""The netCDF file of a run: its variables, written record by record, and read back with xarray.
+"""The netCDF file of a run: written record by record, and read back with xarray.
 
 The only module that imports netCDF4 and xarray.  A file is created and described before the first step, and never
 written where it stands (`meanfield.standing`): a run that is killed at any moment leaves a whole file, from which it
@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -29,12 +29,18 @@ from . import __version__
 from .checkpoint import Checkpoint
 from .space import Floats
 from .standing import StandingFile
+from .variables import (
+    COORDINATES,
+    KINDS,
+    MEMBER,
+    MEMBER_STATUSES,
+    MEMBER_VARIABLES,
+    VARIABLES,
+    Variable,
+    on_space,
+)
 
 CONVENTIONS = "CF-1.11"
-SPECTRUM_CONVENTION = (
-    "f = sum_l f_l0 Y_l0 + 2 Re sum_(m>0) f_lm Y_lm; Y_lm orthonormal on the sphere, with the Condon-Shortley phase "
-    "(as scipy.special.sph_harm_y(l, m, colatitude, longitude)); f_lm = integral of f conj(Y_lm); m >= 0 is stored"
-)
 LATEST_TIME = 1e30
 """Times beyond this are netCDF's fill: a record that a killed run had begun."""
 UNFINISHED = "the run has not ended"
@@ -44,126 +50,6 @@ LONGEST_SILENCE = 30.0
 """A run without a record for so many seconds is kept all the same."""
 LARGEST_PENDING = 1 << 26
 """Bytes of records that are gathered before they are written whatever it costs."""
-
-
-@dataclass(frozen=True)
-class Variable:
-    """How one variable stands in the file."""
-
-    dimensions: tuple[str, ...]
-    units: str
-    long_name: str
-    comment: str = ""
-    kind: str = "f8"
-    coordinates: str = ""
-
-
-GRID = ("time", "lat", "lon")
-SPECTRUM = ("time", "lm", "part")
-
-COORDINATES = {
-    "time": Variable(("time",), "1", "time (depth)"),
-    "lat": Variable(("lat",), "degrees_north", "latitude"),
-    "lon": Variable(("lon",), "degrees_east", "longitude"),
-    "part": Variable(("part",), "1", "part of a complex number", kind="str"),
-    "axis": Variable(("axis",), "1", "Cartesian axis", kind="str"),
-    "axis_": Variable(("axis_",), "1", "Cartesian axis", kind="str"),
-    "degree": Variable(("lm",), "1", "degree l of the spherical harmonic", kind="i4"),
-    "order": Variable(("lm",), "1", "order m of the spherical harmonic", kind="i4"),
-    "degree_": Variable(("degree_",), "1", "degree l of the spherical harmonic", kind="i4"),
-    "flow_time": Variable(("flow",), "1", "time of a step"),
-    "flow_piece": Variable(("flow",), "1", "smooth piece of the run that the step belongs to", kind="i4"),
-    "flow_degree": Variable(("band",), "1", "degree l of the spherical harmonic", kind="i4"),
-    "flow_order": Variable(("band",), "1", "order m of the spherical harmonic", kind="i4"),
-    "quadrature_weight": Variable(("lat", "lon"), "sr", "quadrature weight", "the sum is 4 pi"),
-    "seed": Variable(("seed",), "1", "number of the ensemble member", kind="i4"),
-    "weight": Variable(("particle",), "1", "mass of the token", "the sum is 1"),
-}
-
-VARIABLES = {
-    "density": Variable(GRID, "sr-1", "token density", "per steradian; the integral over the sphere is 1"),
-    "radius": Variable(GRID, "1", "radius r of the tokens in a direction"),
-    "density_lm": Variable(
-        SPECTRUM, "sr-1", "spectrum of the token density", SPECTRUM_CONVENTION, coordinates="degree order"
-    ),
-    "radius_lm": Variable(SPECTRUM, "1", "spectrum of the radius", SPECTRUM_CONVENTION, coordinates="degree order"),
-    "moment1": Variable(("time", "axis"), "1", "mean token, integral of x rho"),
-    "moment2": Variable(("time", "axis", "axis_"), "1", "second moment, integral of x x^T rho"),
-    "order_parameter": Variable(("time",), "1", "length of the mean token"),
-    "energy": Variable(
-        ("time",),
-        "1",
-        "interaction energy",
-        "(1/(2 beta)) double integral of exp(beta x.y - |beta|) rho rho; beta = 0: |moment1|^2 / 2",
-    ),
-    "energy_rate": Variable(
-        ("time",),
-        "1",
-        "time derivative of the energy by its identity",
-        "integral of (grad Z / beta).u rho, with Z scaled as the energy",
-    ),
-    "entropy": Variable(
-        ("time",),
-        "1",
-        "entropy, minus the integral of rho log rho",
-        "nats, with respect to the surface measure; where rho < 0 it counts as 0",
-    ),
-    "mass": Variable(("time",), "1", "integral of rho"),
-    "lmax": Variable(("time",), "1", "largest degree of the solver", kind="i4"),
-    "spectral_tail": Variable(("time",), "1", "energy fraction of the density in the top eighth of degrees"),
-    "density_error": Variable(
-        ("time",), "1", "estimated relative L2 error of the gridded density", "what stands in degrees beyond trust"
-    ),
-    "density_min": Variable(("time",), "sr-1", "smallest density on the solver's grid"),
-    "density_max": Variable(("time",), "sr-1", "largest density on the solver's grid"),
-    "degree_power": Variable(
-        ("time", "degree_"),
-        "sr-1",
-        "energy of the density in each degree",
-        "sum over m of |density_lm|^2; the sum over l is the integral of rho^2",
-    ),
-    "clusters": Variable(
-        ("time",), "1", "number of clusters", "density maxima that stand out by a factor 1.25", kind="i4"
-    ),
-    "close_pairs": Variable(
-        ("time",),
-        "1",
-        "fraction of pairs of tokens with cosine > 0.999",
-        "of a density cut off at lmax, right while that is resolved; of tokens over pairs of different ones",
-    ),
-    "radius_min": Variable(("time",), "1", "smallest radius on the solver's grid"),
-    "radius_max": Variable(("time",), "1", "largest radius on the solver's grid"),
-    "radius_mean": Variable(("time",), "1", "mean radius of the tokens, integral of r rho"),
-    "radius_spread": Variable(("time",), "1", "standard deviation of the radius of the tokens"),
-    "sheets": Variable(
-        ("time",),
-        "1",
-        "largest number of radii in one direction",
-        "1 before a fold; above it some directions hold several and others none",
-        kind="i4",
-    ),
-    "flow_lm": Variable(
-        ("flow", "band", "part"), "sr-1", "low degrees of the density, which the velocity reads, at every step"
-    ),
-    "flow_rate_lm": Variable(("flow", "band", "part"), "sr-1", "time derivative of flow_lm"),
-    "flow_radius_lm": Variable(("flow", "lm", "part"), "1", "spectrum of the radius at every step"),
-    "flow_radius_rate_lm": Variable(("flow", "lm", "part"), "1", "time derivative of flow_radius_lm"),
-}
-
-MEMBER = ("seed", "time")
-MEMBER_STATUSES = ("running", "completed", "failed")
-MEMBER_VARIABLES = {
-    "position": Variable((*MEMBER, "particle", "axis"), "1", "direction of the token", "unit vectors"),
-    "radius": Variable((*MEMBER, "particle"), "1", "radius r of the token"),
-    **{
-        name: replace(VARIABLES[name], dimensions=("seed", *VARIABLES[name].dimensions))
-        for name in ("mass", "moment1", "moment2", "order_parameter", "energy", "energy_rate", "close_pairs")
-    },
-    "member_status": Variable(("seed",), "1", "how the member ended", kind="i4"),
-    "member_stop_time": Variable(("seed",), "1", "time at which the member ended"),
-    "member_evaluations": Variable(("seed",), "1", "evaluations of attention for all tokens", kind="i4"),
-}
-"""Variables of an ensemble of particle runs, in which an integral over ρ is the weighted sum over the tokens."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +80,8 @@ class RunFile:
         Further global attributes: strings, integers, floats.
     overwrite : bool
         Whether an existing file may be replaced.
+    kind : {"sphere", "circle", "zonal"}
+        Space of the run, which decides how its variables are described.
 
     Raises
     ------
@@ -212,10 +100,14 @@ class RunFile:
         variables: Iterable[str],
         attributes: Mapping[str, Any],
         overwrite: bool = False,
+        kind: str = "sphere",
     ) -> None:
+        known, places = on_space(VARIABLES, kind), on_space(COORDINATES, kind)
+        declared = {name: known[name] for name in variables}
+
         def describe(file: Any) -> None:
             _head(file, title, case, attributes)
-            _declare_all(file, {"time": None, **coordinates}, {name: VARIABLES[name] for name in variables})
+            _declare_all(file, places, {"time": None, **coordinates}, declared)
 
         self._begin(path, describe, overwrite)
 
@@ -394,7 +286,7 @@ class EnsembleFile(RunFile):
             _head(file, title, case, attributes)
             for count, weight in weights.items():
                 group = file if len(weights) == 1 else file.createGroup(str(count))
-                _declare_all(group, {**coordinates, "weight": weight}, declared)
+                _declare_all(group, COORDINATES, {**coordinates, "weight": weight}, declared)
                 flags = {
                     "flag_values": np.arange(len(MEMBER_STATUSES), dtype="i4"),
                     "flag_meanings": " ".join(MEMBER_STATUSES),
@@ -522,11 +414,15 @@ def _require_run(attributes: Mapping[str, Any]) -> None:
 
 def _require_shapes(dataset: xarray.Dataset) -> None:
     """Refuse variables of known names that are something else; of sweeps and ensembles they have more dimensions."""
+    kind = str(dataset.attrs.get("space_kind", KINDS[0]))
+    if kind not in KINDS:
+        raise _ForeignError(f"the attribute 'space_kind' is damaged: expected one of {', '.join(KINDS)}, got {kind!r}")
+    tables = on_space(COORDINATES, kind), on_space(VARIABLES, kind), MEMBER_VARIABLES
     swept = {name for name in dataset.coords if "sweep" in dataset.attrs and name not in COORDINATES}
     for name, variable in dataset.variables.items():
         if name in swept:  # a key of the case may be called as a variable is
             continue
-        known = [table[name] for table in (COORDINATES, VARIABLES, MEMBER_VARIABLES) if name in table]
+        known = [table[name] for table in tables if name in table]
         core = [tuple(d for d in variable.dims if d in declared.dimensions) for declared in known]
         if known and not any(found == declared.dimensions for found, declared in zip(core, known, strict=True)):
             expected = " or ".join(str(declared.dimensions) for declared in known)
@@ -554,17 +450,19 @@ def library_versions() -> str:
     return ", ".join(found)
 
 
-def _declare_all(group: Any, coordinates: Mapping[str, Any], variables: Mapping[str, Variable]) -> None:
+def _declare_all(
+    group: Any, places: Mapping[str, Variable], coordinates: Mapping[str, Any], variables: Mapping[str, Variable]
+) -> None:
     """Create dimensions, coordinates with their values (None is a dimension that grows), and variables."""
     for name, values in coordinates.items():
         shape = (None,) if values is None else np.shape(values)
-        for dimension, size in zip(COORDINATES[name].dimensions, shape, strict=True):
+        for dimension, size in zip(places[name].dimensions, shape, strict=True):
             if dimension not in group.dimensions:
                 group.createDimension(dimension, size)
     for name, values in coordinates.items():
-        coordinate = _declare(group, name, COORDINATES[name], coordinate=True)
+        coordinate = _declare(group, name, places[name], coordinate=True)
         if values is not None:
-            coordinate[...] = np.asarray(values, dtype=object if COORDINATES[name].kind == "str" else None)
+            coordinate[...] = np.asarray(values, dtype=object if places[name].kind == "str" else None)
     for name, variable in variables.items():
         _declare(group, name, variable, coordinate=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +14,19 @@ from typing import Any
 import numpy as np
 import xarray
 
+from .attention import one_blas_thread
 from .case import Case
 from .checkpoint import Checkpoint
-from .continuum import Continuum, LabelledContinuum, label, make_problem, prepare, revive
+from .continuum import Continuum, LabelledContinuum, label, make_problem, prepare, revive, space_of
 from .dataset import RunFile, open_run
 from .density import RESOLVED_ERROR, DensityProblem
 from .diagnostics import describe_density, describe_labelled
 from .integrate import Cost, Limits, Moment, Outcome, Tolerances, integrate
 from .labelled import LabelledProblem
 from .labels import Cells
+from .layouts import layout_of
 from .progress import Interrupt, Progress, never
-from .space import Complexes, Floats
-from .sphere import Sphere, lmax_of, regular_grid, resize, to_points
+from .space import Complexes, Floats, Space
 
 __all__ = ["Continuum", "open_run", "prepare", "solve"]
 
@@ -83,13 +85,19 @@ def solve(
     path = None if output is None else Path(output)
     if path is not None and path.exists() and not force:
         raise FileExistsError(f"{path}: exists already (force replaces it)")
-    start = prepare(case)
-    labelled = label(start, 0.0, start.state) if case.solver.method == "lagrangian" else None
-    recorder = _Recorder(case, start.finest, path)
-    recorder.create(start, force)
-    continuum: Continuum | LabelledContinuum = labelled or start
-    recorder.follow(continuum, -math.inf)
-    return _carry(continuum, case.time.times, recorder, progress, interrupt, Cost())
+    with _steady(case):
+        start = prepare(case)
+        labelled = label(start, 0.0, start.state) if case.solver.method == "lagrangian" else None
+        recorder = _Recorder(case, start.finest, path)
+        recorder.create(start, force)
+        continuum: Continuum | LabelledContinuum = labelled or start
+        recorder.follow(continuum, -math.inf)
+        return _carry(continuum, case.time.times, recorder, progress, interrupt, Cost())
+
+
+def _steady(case: Case) -> AbstractContextManager[None]:
+    """Context in which the numbers of a run do not depend on how many threads BLAS has."""
+    return nullcontext() if case.space.kind == "sphere" and case.interaction.plain else one_blas_thread()
 
 
 def go_on(
@@ -115,12 +123,13 @@ def go_on(
     OSError
         If the file cannot be written any longer.
     """
-    continuum, moment = _revived(case, checkpoint)
-    recorder = _Recorder(case, Sphere(int(checkpoint.facts["finest"])), path)
-    recorder.reopen(continuum, file, checkpoint)
-    begin = float(checkpoint.facts["begin"])
-    times = (begin, *(time for time in case.time.times if time > begin))
-    return _carry(continuum, times, recorder, progress, interrupt, moment)
+    with _steady(case):
+        continuum, moment = _revived(case, checkpoint)
+        recorder = _Recorder(case, space_of(case, int(checkpoint.facts["finest"])), path)
+        recorder.reopen(continuum, file, checkpoint)
+        begin = float(checkpoint.facts["begin"])
+        times = (begin, *(time for time in case.time.times if time > begin))
+        return _carry(continuum, times, recorder, progress, interrupt, moment)
 
 
 def _carry(
@@ -238,19 +247,17 @@ def _revived(case: Case, checkpoint: Checkpoint) -> tuple[Continuum | LabelledCo
 class _Recorder:
     """Writes the records of a density run, and knows since when the gridded density is unresolved."""
 
-    def __init__(self, case: Case, space: Sphere, path: Path | None) -> None:
+    def __init__(self, case: Case, space: Space, path: Path | None) -> None:
         self._case = case
         self._space = space
         self._path = path
-        self._fields = [
-            name for name in case.output.fields if name != "radius" or case.normalization.scheme.reads_radius
-        ]
+        there = {"density"} | ({"radius"} if case.normalization.scheme.reads_radius else set())
+        # For `reconstruct`, which is on S² and of one field at all times.
+        there |= {"flow"} if space.kind == "sphere" and case.interaction.plain else set()
+        self._fields = [name for name in case.output.fields if name in there]
         if "flow" in self._fields:
             self._band = make_problem(case, space).field.band
-        self._points: Floats | None = None
-        if case.output.grid != "gauss":
-            latitude, longitude, _ = regular_grid(*case.output.grid)
-            self._points = to_points(latitude[:, None], longitude[None, :])
+        self._layout = layout_of(space, case.output.grid)
         self._piece_offset = self._last_piece = 0
         self._begin = self._last_time = -math.inf
         self._unresolved_since: float | None = None
@@ -261,22 +268,7 @@ class _Recorder:
         """Make and describe the file of a run from its start."""
         case, space = self._case, self._space
         self._continuum: Continuum | LabelledContinuum = start
-        grid = case.output.grid
-        if grid == "gauss":
-            latitude, longitude, weights = space.latitude, space.longitude, space.weights
-        else:
-            latitude, longitude, weights = regular_grid(*grid)
-        coordinates: dict[str, Any] = {
-            "lat": latitude,
-            "lon": longitude,
-            "quadrature_weight": weights,
-            "degree": space.degree,
-            "order": space.order,
-            "part": ["real", "imag"],
-            "axis": ["x", "y", "z"],
-            "axis_": ["x", "y", "z"],
-            "degree_": np.arange(space.lmax + 1),
-        }
+        coordinates = dict(self._layout.coordinates)
         values = self._values(0.0, start.state)
         self._first = (start.state, values)
         names = [*values]
@@ -285,7 +277,10 @@ class _Recorder:
             coordinates |= {"flow_degree": self._band.degree, "flow_order": self._band.order}
             flow = self._flow(start.problem, 0, 0.0, start.state, start.state)
             names += [name for name in flow if name not in coordinates]
-        self._file = RunFile(self._path, case.title, case.to_json(), coordinates, names, start.origin, overwrite)
+        attributes = {"space_kind": space.kind, "space_dimension": space.dimension, **start.origin}
+        self._file = RunFile(
+            self._path, case.title, case.to_json(), coordinates, names, attributes, overwrite, space.kind
+        )
 
     def reopen(self, continuum: Continuum | LabelledContinuum, file: RunFile, checkpoint: Checkpoint) -> None:
         """Go on with the file of a run."""
@@ -326,7 +321,7 @@ class _Recorder:
         self._file.release()
 
     def _widened(self, f_lm: Complexes) -> Complexes:
-        return resize(f_lm, lmax_of(f_lm), self._space.lmax)
+        return self._space.resized(f_lm, self._problem.space.lmax)
 
     def _values(self, t: float, y: Floats) -> dict[str, Any]:
         if isinstance(self._problem, LabelledProblem):
@@ -341,8 +336,8 @@ class _Recorder:
                 values[spectrum] = self._widened(values[spectrum])
             if name not in self._fields:
                 values.pop(name, None)
-            elif self._points is not None:
-                values[name] = self._space.values_at(values[spectrum], self._points)
+            elif self._layout.points is not None:
+                values[name] = self._space.values_at(values[spectrum], self._layout.points)
             elif lacking:
                 values[name] = self._space.synthesis(values[spectrum])
         return values
@@ -351,8 +346,7 @@ class _Recorder:
         """What the velocity at this step can be computed from, and its time derivative."""
 
         def low(f_lm: Complexes) -> Complexes:
-            degrees = problem.field.low_degrees(f_lm)
-            return resize(degrees, lmax_of(degrees), self._band.lmax)
+            return self._band.resized(problem.field.low_degrees(f_lm), problem.field.band.lmax)
 
         values = {
             "flow_time": t,
