@@ -36,6 +36,7 @@ from scipy.special import stdtrit
 
 from . import __version__
 from .attention import FIELD_TOLERANCE, LONELY, Attention, SpectralField
+from .interaction import interaction_of
 from .kernels import band_limit, eigenvalues, gradient_eigenvalues
 from .space import Complexes, Floats, Integers
 from .sphere import LARGEST_LMAX, Sphere, resize
@@ -182,6 +183,8 @@ def compare(
     """
     groups = token_groups(particles)
     attention = _checked_attention(density, particles)
+    for group in groups.values():
+        _require(group, "particles", "simulate", ("energy",))
     times = _common_times(density, groups)
     transported = _transport_times(times, wasserstein_times)
     if find_spec("ot") is None or min(groups) > LARGEST_TRANSPORT:
@@ -293,7 +296,7 @@ def token_groups(particles: xarray.Dataset | xarray.DataTree) -> dict[int, xarra
     else:
         groups = [particles.to_dataset() if isinstance(particles, xarray.DataTree) else particles]
     for group in groups:
-        _require(group, "particles", "simulate", ("position", "weight", "moment1", "moment2", "energy"))
+        _require(group, "particles", "simulate", ("position", "weight", "moment1", "moment2"))
         if group.sizes["axis"] != 3:
             raise ValueError(f"particles: must be tokens on S², in 3 dimensions, got {group.sizes['axis']}")
     if len(seeds := {group.sizes["seed"] for group in groups}) > 1:
@@ -320,6 +323,12 @@ def _checked_attention(density: xarray.Dataset, particles: xarray.Dataset | xarr
             f"density: must be a run on S² (kind = 'sphere', dimension = 3), got kind = {space.get('kind')!r}, "
             f"dimension = {space.get('dimension')}"
         )
+    interaction = interaction_of(cases[0]["attention"], 3, cases[0]["time"]["final"])
+    if not interaction.plain:
+        raise ValueError(
+            "attention: distances are of attention whose query_key and value are multiples of the identity, and "
+            "without variants"
+        )
     _require(density, "density", "solve", ("density_lm", "degree", "moment1", "moment2", "energy"))
     different = [
         f"{section}.{key} ({_shown(left)} and {_shown(right)})"
@@ -328,9 +337,7 @@ def _checked_attention(density: xarray.Dataset, particles: xarray.Dataset | xarr
     ]
     if different:
         raise ValueError(f"density and particles must be of one case, but they differ in {', '.join(different)}")
-    keys = cases[0]["attention"]
-    query_key, value = (1.0 if keys.get(key) is None else keys[key][0][0] for key in ("query_key", "value"))
-    return Attention(keys["beta"] * query_key, keys["kernel"], value)
+    return interaction.attention
 
 
 def _differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -20,6 +20,7 @@ from .figures import (
     Columns,
     fold_of,
     how_it_ended,
+    in_its_unit,
     line_look,
     names_of,
     plain,
@@ -134,7 +135,7 @@ def fill_curves(figure: FigureBase, datasets: Sequence[xr.Dataset], panels: Sequ
     columns = min(_panels_in_a_row(width), len(panels))
     axes = figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False, sharex=True).flat
     for axis, panel in zip(axes, panels, strict=False):
-        axis.set_title(panel)
+        axis.set_title(in_its_unit(panel, datasets[0]))
         axis.grid(**GRID)
         axis.xaxis.set_major_locator(ticks(nbins=2 * columns))
         axis.yaxis.set_major_locator(ticks(integer=panel == LABELS["clusters"]))
@@ -190,7 +191,8 @@ def _curves(dataset: xr.Dataset, panel: str) -> list[NDArray[np.float64]]:
     """Curves of one run in one panel: none, one, or (for the radius) the least and the greatest."""
     curves = [dataset[name] for name in _PANELS[panel] if name in dataset]
     if not curves and panel.startswith(LABELS["radius"]) and "radius" in dataset:
-        curves = [dataset["radius"].min(["lat", "lon"]), dataset["radius"].max(["lat", "lon"])]
+        place = [dimension for dimension in dataset["radius"].dims if dimension != "time"]
+        curves = [dataset["radius"].min(place), dataset["radius"].max(place)]
     for curve in curves:
         if curve.dims != ("time",):
             raise ValueError(f"{curve.name} has dimensions {curve.dims}; curves need functions of time only")

@@ -34,6 +34,7 @@ __all__ = [
     "chosen_records",
     "fold_of",
     "how_it_ended",
+    "in_its_unit",
     "label_of",
     "line_look",
     "names_of",
@@ -111,6 +112,9 @@ LABELS = {
 """Label of a quantity by its name in the file: the name, its symbol and its unit."""
 
 
+_DENSITY_UNITS: dict[Any, str] = {"sr-1": "sr⁻¹", "rad-1": "rad⁻¹", "1": "uniform = 1"}
+
+
 def style(columns: int = 2) -> AbstractContextManager[None]:
     """Context in which a figure is drawn and saved: matplotlib's defaults and ours, whatever the user's settings."""
     return matplotlib.style.context(["default", _STYLE, {"axes.titlesize": _LETTERS if columns > 1 else SMALL}])
@@ -132,6 +136,12 @@ def width_of(columns: int) -> float:
 def row_height(width: float) -> float:
     """Height in inches of a row of panels with axes, their titles and labels."""
     return 1.75 if width > _WIDTHS[1] else 1.4
+
+
+def in_its_unit(label: str, dataset: xr.Dataset) -> str:
+    """Label of a density, with the unit that it has in this run."""
+    found = (dataset[name].attrs.get("units") for name in ("density", "density_min") if name in dataset)
+    return label.replace(f"({_DENSITY_UNITS['sr-1']})", f"({_DENSITY_UNITS.get(next(found, None), 'sr⁻¹')})")
 
 
 def label_of(name: str, variable: xr.DataArray | None = None) -> str:

@@ -7,6 +7,7 @@ import xarray
 
 from .clusters import Clusters, find_clusters
 from .dataset import complex_spectrum
+from .spaces import require_sphere
 from .sphere import Sphere, lmax_of
 
 
@@ -16,7 +17,7 @@ def cluster_history(density: xarray.Dataset) -> xarray.Dataset:
     Parameters
     ----------
     density : xarray.Dataset
-        A run of `meanfield.solve`.
+        A run of `meanfield.solve` on S².
 
     Returns
     -------
@@ -25,7 +26,13 @@ def cluster_history(density: xarray.Dataset) -> xarray.Dataset:
         keeps its number from record to record (the nearest new one takes it), and is nan while it is not there.
         ``merging_time(merger)`` holds the midpoints between the records where the count falls, and ``basin(lat,
         lon)`` the number of the last record's cluster for every point of the solver's grid.
+
+    Raises
+    ------
+    ValueError
+        If the run is on another space.
     """
+    require_sphere(density.attrs, "clusters through time")
     spectra = complex_spectrum(density["density_lm"])
     space = Sphere(lmax_of(spectra))
     times = density["time"].values

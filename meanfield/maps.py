@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import xarray as xr
+from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import FuncNorm, Normalize
 from matplotlib.figure import FigureBase
@@ -106,11 +107,20 @@ def add_snapshot(axis: GeoAxes, snapshot: xr.DataArray, norm: Normalize, field: 
     return image
 
 
-def add_scale(figure: FigureBase, image: AxesImage, axes: Any, field: Field, lowest: float, height: float) -> Colorbar:
+def add_scale(
+    figure: FigureBase,
+    image: ScalarMappable,
+    axes: Any,
+    field: Field,
+    lowest: float,
+    height: float,
+    label: str | None = None,
+    uniform: float = _UNIFORM,
+) -> Colorbar:
     """Put the colour bar of an image beside axes that are `height` tenths of the figure's width high together."""
-    norm, label = cast(Normalize, image.norm), LABELS[field]
+    norm, label = cast(Normalize, image.norm), label or LABELS[field]
     bottom = norm.vmin or 0.0
-    if field == "density" and lowest < -1e-3 * _UNIFORM:
+    if field == "density" and lowest < -1e-3 * uniform:
         label += "\nρ < 0 clipped"
     logarithmic = isinstance(norm, FuncNorm)
     return figure.colorbar(
@@ -205,7 +215,7 @@ def _inverse_mollweide(height: int) -> tuple[NDArray[np.float64], NDArray[np.flo
     return latitude, 180.0 * np.clip(x / np.cos(angle)[:, np.newaxis], -1.0, 1.0)
 
 
-def common_norm(lowest: float, highest: float, field: Field) -> Normalize:
+def common_norm(lowest: float, highest: float, field: Field, uniform: float = _UNIFORM) -> Normalize:
     """One norm for all values of a field from lowest to highest.
 
     Of a density that rises above eight times the uniform one it is logarithmic, stretched around the uniform density:
@@ -215,12 +225,12 @@ def common_norm(lowest: float, highest: float, field: Field) -> Normalize:
         return Normalize(lowest - 0.01 * abs(highest), highest + 0.01 * abs(highest))
     if field == "radius":
         return Normalize(lowest, highest)
-    if highest <= 8.0 * _UNIFORM:
+    if highest <= 8.0 * uniform:
         return Normalize(max(lowest, 0.0), highest)
     # With u = log₁₀(ρ/uniform), colours go as arsinh 2u: a decade counts more the closer it is to uniform.
     # Nearly empty regions, below a fiftieth of the uniform density, are not worth further colours.
     functions = (
-        lambda density: np.arcsinh(2.0 * np.log10(np.maximum(density, 1e-300) / _UNIFORM)),
-        lambda colour: _UNIFORM * 10.0 ** (0.5 * np.sinh(colour)),
+        lambda density: np.arcsinh(2.0 * np.log10(np.maximum(density, 1e-300) / uniform)),
+        lambda colour: uniform * 10.0 ** (0.5 * np.sinh(colour)),
     )
-    return FuncNorm(functions, max(lowest, _UNIFORM / 50.0), highest)
+    return FuncNorm(functions, max(lowest, uniform / 50.0), highest)

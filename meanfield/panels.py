@@ -18,7 +18,7 @@ __all__ = ["Curve", "Mark", "Panel", "Scale", "draw_panels"]
 
 DASHES = ("solid", "6px,3px", "2px,2px", "8px,2px,2px,2px")
 """Four dashes and seven colours have no common factor, so 28 runs all look different."""
-Scale = Literal["linear", "log", "integer", "loglog"]
+Scale = Literal["linear", "log", "integer", "loglog", "place"]
 _NUMBER = ".4~g"
 
 
@@ -80,7 +80,7 @@ class Panel:
     @property
     def over_time(self) -> bool:
         """Whether the abscissa is time."""
-        return self.scale != "loglog"
+        return self.scale not in ("loglog", "place")
 
 
 def draw_panels(panels: Sequence[Panel], times: Sequence[float], columns: int, height: int = 150) -> go.Figure:
@@ -221,6 +221,8 @@ def _scale_axes(figure: go.Figure, panel: Panel, at: dict[str, int], span: list[
     }
     if panel.over_time:
         x |= {"range": span}
+    elif panel.scale == "place":
+        x |= {"range": [float(end) for end in panel.curves[0].x[[0, -1]]], "nticks": 8}
     else:
         counts = panel.curves[0].x
         x |= {"type": "log", "tickvals": counts.tolist(), "ticktext": [f"{count:g}" for count in counts]}

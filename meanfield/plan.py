@@ -10,14 +10,16 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from .case import Case
-from .dataset import COORDINATES, open_run
+from .dataset import open_run
+from .nesting import leaves
+from .variables import COORDINATES
 
 LONGEST_LABEL = 100
 """Longer names of members are cut and end in a hash; file systems allow 255 bytes."""
@@ -212,19 +214,11 @@ def value_text(value: Any) -> str:
 
 def differing_key(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
     """Say in which key two cases differ, but for what they are called; None if in none."""
-    one, other = (dict(_leaves({**case, "title": None, "name": None})) for case in (found, expected))
+    one, other = (dict(leaves({**case, "title": None, "name": None})) for case in (found, expected))
     for key in {**other, **one}:
         if one.get(key) != other.get(key):
             return f"{key} = {json.dumps(one.get(key))} where the sweep has {json.dumps(other.get(key))}"
     return None
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _labels(members: Sequence[Mapping[str, Any]]) -> list[str]:

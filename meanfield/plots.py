@@ -1,6 +1,6 @@
 """Pictures of files: which datasets make which picture, what the files are called, and how they are written.
 
-What is drawn stands in `curves`, `atlas`, `distances`, `phases` and `animation`; no display is needed.
+What is drawn stands in `curves`, `atlas`, `profiles`, `distances`, `phases` and `animation`; no display is needed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from .curves import draw_curves
 from .distances import draw_comparison
 from .figures import DPI, Columns, names_of, style, width_of
 from .phases import draw_phase
+from .profiles import draw_profile_run, draw_profile_schemes, draw_profiles, is_profile
 
 __all__ = ["SUFFIXES", "Kind", "plot_comparison", "plot_run"]
 
-Kind = Literal["all", "maps", "curves", "radius", "schemes", "compare", "phase", "animate"]
+Kind = Literal["all", "maps", "curves", "radius", "schemes", "compare", "phase", "theory", "animate"]
 SUFFIXES = (".png", ".pdf", ".svg")
 """Endings of pictures that do not move."""
 Data: TypeAlias = xr.Dataset | xr.DataTree
@@ -62,10 +63,12 @@ def plot_run(
         ``all``: one density run gives one picture of density maps, a row of radius maps where it has a radius, and
         curves; several give the pictures ``curves`` and ``schemes``; other data what is drawn of it: ``compare`` or
         ``phase``.
+        On the circle and on zonal spaces there is one coordinate: instead of maps, the field over time and place with
+        its curves at several times.
         ``maps``, ``radius``: `draw_maps` of each run. ``curves``: `draw_curves`. ``schemes``: `draw_schemes`.
         ``compare``: `draw_comparison` of the result of `compare`, of a density and a particle run, or of all three.
-        ``phase``: `draw_phase` of a sweep. ``animate``: a film of a density run, with tokens on it if a particle run
-        is given too.
+        ``phase``: `draw_phase` of a sweep. ``theory``: `draw_theory` of a density or particle run. ``animate``: a film
+        of a density run, with tokens on it if a particle run is given too.
     times, names : optional
         Times of the maps (first and last of an animation), and a name for each run, as in `draw_schemes`.
     columns : {1, 2}
@@ -111,6 +114,10 @@ def plot_run(
     if kind == "phase":
         (sweep,) = _pick(kind, natures, given, {"sweep"})
         pictures["phase"] = partial(draw_phase, sweep, times=times, columns=columns, **options)
+    elif kind == "theory":
+        if len(given) > 1 or natures[0] not in ("density", "particles"):
+            raise ValueError("kind = 'theory' draws one density or particle run beside what was predicted of it")
+        pictures["theory"] = partial(_theory, given[0], columns)
     elif kind == "compare":
         pictures["compare"] = _comparison(natures, given, columns)
     else:
@@ -194,6 +201,12 @@ def _comparison(natures: Sequence[str], given: Sequence[Data], columns: Columns)
     return partial(draw_comparison, comparison, density, particles, columns)
 
 
+def _theory(run: Data, columns: Columns) -> Figure:
+    from .predicted import draw_theory  # with all of theory, which other pictures need not wait for
+
+    return draw_theory(run, columns)
+
+
 def _of_densities(
     kind: Kind,
     runs: Sequence[xr.Dataset],
@@ -204,17 +217,22 @@ def _of_densities(
     """Pictures of density runs by what they show."""
     names = names_of(runs, names)
     if kind == "all" and len(runs) == 1:
-        return {"all": partial(draw_run, runs[0], times, columns)}
+        draw = draw_profile_run if is_profile(runs[0]) else draw_run
+        return {"all": partial(draw, runs[0], times, columns)}
     pictures: dict[str, Callable[[], Figure]] = {}
     if kind in ("curves", "all"):
         pictures["curves"] = partial(draw_curves, runs, names, columns)
     if kind in ("schemes", "all"):
-        pictures["schemes"] = partial(draw_schemes, runs, names, times, columns)
+        pictures["schemes"] = (
+            partial(draw_profile_schemes, runs, names, columns)
+            if any(map(is_profile, runs))
+            else partial(draw_schemes, runs, names, times, columns)
+        )
     if kind in ("maps", "radius"):
         field: Any = "density" if kind == "maps" else "radius"
         for number, (run, name) in enumerate(zip(runs, names, strict=True), start=1):
             label = f"{number}-" + re.sub(r"[^\w.-]+", "-", name)
-            pictures[label] = partial(draw_maps, run, times, field, columns)
+            pictures[label] = partial(draw_profiles if is_profile(run) else draw_maps, run, times, field, columns)
     return pictures
 
 

@@ -28,6 +28,7 @@ from .density import DensityProblem
 from .integrate import Tolerances, integrate
 from .problem import Observation
 from .space import Floats
+from .spaces import require_sphere
 from .sphere import Sphere, regular_grid, to_points
 
 TOLERANCE = 1e-9
@@ -133,6 +134,11 @@ def sharpened(
 
 def _require(density: xarray.Dataset, case: Case, time: float) -> None:
     """Refuse what has no single-valued flow on the sphere, or kept none."""
+    require_sphere(density.attrs, "reconstruction")
+    if not case.interaction.plain:
+        raise ValueError(
+            "reconstruction is of attention whose query_key and value are multiples of the identity, without variants"
+        )
     if "flow_lm" not in density or density.sizes["flow"] == 0:
         raise ValueError('the run kept no flow: solve it with "flow" among output.fields')
     if case.attention.noise > 0.0:

@@ -26,6 +26,7 @@ from .interactive import COLOURS, library, to_html
 from .panels import Curve, Mark, Panel, Scale, draw_panels
 from .sources import MOMENTS, Data, Run, leaves, named, recognize
 from .space import Complexes, Floats
+from .spaces import described
 from .sphere import Sphere, lmax_of
 
 __all__ = ["write_report"]
@@ -38,6 +39,8 @@ FINEST_MESH = 65
 """Latitudes of a globe, 2.8 degrees apart: half a wavelength at lmax = 63."""
 MOST_TOKENS = 1000
 """Tokens shown on a globe."""
+MOST_PLACES = 720
+"""Points of the curve of a density of one coordinate."""
 MOST_GLOBES = 8
 """Browsers keep few three-dimensional pictures alive on one page."""
 
@@ -143,7 +146,13 @@ def _nearest(own: Floats, times: Sequence[float]) -> list[int]:
 
 def _globes(runs: Sequence[Run], times: Sequence[float]) -> list[Globe]:
     """A globe for each density on S², with the tokens of its case; and one for tokens that have no density."""
-    densities = [run for run in runs if run.kind == "density" and {"density_lm", "degree"} <= set(run.data.variables)]
+    densities = [
+        run
+        for run in runs
+        if run.kind == "density"
+        and {"density_lm", "degree"} <= set(run.data.variables)
+        and described(run.attributes)[0] == "sphere"
+    ]
     clouds = [run for run in runs if run.kind == "particles" and run.data.sizes["axis"] == 3]
     shown = (densities + [run for run in clouds if run.law not in {density.law for density in densities}])[:MOST_GLOBES]
     globes = []
@@ -279,6 +288,24 @@ def _distances(run: Run, times: Sequence[float]) -> list[Panel]:
     return panels
 
 
+def _profiles(runs: Sequence[Run], times: Sequence[float]) -> list[Panel]:
+    """The density at the slider's time, of every run on the circle or about an axis."""
+    panels = []
+    for run in runs:
+        kind, dimension = described(run.attributes)
+        if run.kind != "density" or kind == "sphere" or "density" not in run.data:
+            continue
+        place = "lon" if kind == "circle" else "lat"
+        density = run.data["density"].sortby(place).transpose("time", place)
+        density = density.isel({place: slice(None, None, math.ceil(density.sizes[place] / MOST_PLACES))})
+        title = "density (rad⁻¹)" if kind == "circle" else f"density (uniform = 1), d = {dimension}"
+        values = density.to_numpy().astype(float)[_nearest(run.times, times)]
+        curve = Curve(density[place].to_numpy(), values)
+        title += f", {escape(run.name)}" if len(runs) > 1 else ""
+        panels.append(Panel(title, [curve], x_title="angle (°)" if kind == "circle" else "latitude (°)", scale="place"))
+    return panels
+
+
 # ---- the page ----------------------------------------------------------------------------------------------
 
 
@@ -289,6 +316,8 @@ def _page(runs: Sequence[Run]) -> str:
     figures = []
     if globes:
         figures.append(("globes", draw_globes(globes, times)))
+    if profiles := _profiles(runs, times):
+        figures.append(("profiles", draw_panels(profiles, times, 2, height=220)))
     if panels:
         figures.append(("curves", draw_panels(panels, times, 2 if beside else 4)))
     comparisons = [run for run in runs if run.kind == "comparison"]
@@ -305,7 +334,7 @@ def _page(runs: Sequence[Run]) -> str:
         ends="\n".join(_end(run) for run in runs if run.kind != "comparison" and (len(runs) <= 3 or run.remarkable)),
         facts=_facts(runs),
         layout="beside" if beside else "below",
-        linked="\n".join(drawn[name] for name in ("globes", "curves") if name in drawn),
+        linked="\n".join(drawn[name] for name in ("globes", "profiles", "curves") if name in drawn),
         globe_note=_globe_note(runs, times) if globes else "",
         comparisons="\n".join(_comparison(run, drawn[distances[run.name]]) for run in comparisons),
         cases="\n".join(_case(run, len(runs) == 1) for run in runs),

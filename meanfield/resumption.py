@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from . import ensemble, run
 from .case import Case
 from .checkpoint import Checkpoint
 from .dataset import EnsembleFile, RunFile, open_run
+from .nesting import leaves
 from .progress import Interrupt, never
 from .standing import clear
 
@@ -102,7 +103,7 @@ def _look(path: Path, case: Case | None) -> tuple[Case, bool, bool]:
 
 def _require_same(own: Case, case: Case, path: Path) -> None:
     """Refuse another case than a run has."""
-    ours, theirs = dict(_leaves(own.to_dict())), dict(_leaves(case.to_dict()))
+    ours, theirs = dict(leaves(own.to_dict())), dict(leaves(case.to_dict()))
     for key in [*ours, *(key for key in theirs if key not in ours)]:
         if key not in FREE and ours.get(key) != theirs.get(key):
             raise ValueError(
@@ -111,16 +112,8 @@ def _require_same(own: Case, case: Case, path: Path) -> None:
             )
 
 
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _shown(leaves: Mapping[str, Any], key: str) -> str:
-    text = json.dumps(leaves[key]) if key in leaves else "nothing"
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    text = json.dumps(values[key]) if key in values else "nothing"
     return text if len(text) <= 80 else f"{text[:60]} ... {text[-15:]}"
 
 

@@ -15,14 +15,19 @@ from PIL import Image
 
 import meanfield
 from meanfield.case import Case
+from meanfield.circle import Circle
 from meanfield.dataset import library_versions
+from meanfield.initial import PoissonKernel
+from meanfield.interaction import Attention, Interaction
 from meanfield.normalization import SCHEMES
 from meanfield.plots import plot_comparison, plot_run
 from meanfield.report import write_report
-from meanfield.sphere import dealiased_grid
+from meanfield.sphere import Sphere, dealiased_grid
 from meanfield.sweep import run_sweep
+from meanfield.zonal import Zonal
 
-from . import measurements
+from . import measurements, spaces
+from .test_general import circle_error, matrices, sphere_error
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "outputs" / "gallery"
@@ -66,6 +71,29 @@ def accuracy_table() -> str:
     through = measurements.fold("peri-ln", 1.0, method="auto")
     mean = float(through["order_parameter"][-1])
     late = measurements.late_mean_error()
+    kernels = [
+        spaces.poisson_mean_error(Zonal(lmax, dimension), PoissonKernel(radius), scheme, final)
+        for dimension, radius, final, lmax in spaces.POISSON_KERNELS
+        for scheme in ("post-ln", "ngpt")
+    ]
+    growing = [
+        spaces.growth_error(Zonal(15, dimension), scheme, *attention)
+        for dimension in (2, 3, 8, 512)
+        for scheme in measurements.SCHEME_NAMES
+        for attention in spaces.ATTENTIONS
+    ]
+    agreement = [
+        spaces.difference(pair, spaces.POLES, 4.0, scheme, 0.2)
+        for pair in ((Zonal(31, 2), Circle(31)), (Zonal(31, 3), Sphere(31)))
+        for scheme in measurements.SCHEME_NAMES
+    ]
+    general = [
+        measure(63, Interaction(Attention(4.0, kernel), dimension, matrices(kind, dimension, 0), value))
+        for dimension, measure in ((2, circle_error), (3, sphere_error))
+        for value in (matrices("random", dimension, 1),)
+        for kind in ("random", "orthogonal", "rank one", "singular")
+        for kernel in ("softmax", "unnormalized")
+    ]
     rows = [
         ("mean token of three bumps at t = 2, five schemes, lmax 63", "labelled tokens", max(means)),
         ("growth of modes l = 1 … 6, seven schemes, β = 0, 1, 4, 9, −2 (relative)", "linear theory", max(growth)),
@@ -78,6 +106,10 @@ def accuracy_table() -> str:
         ("fold time, method auto (relative)", "closed form (Peri-LN)", abs(through.attrs["fold_time"] - 1.0)),
         ("mean token at t = 2, past the fold", "labels on a finer grid", abs(mean - 0.95189327341)),
         ("mean token of three bumps at t = 8, past the collapse, lmax 63", "lmax 127", late),
+        ("mean token of the Poisson kernel at β = 0, zonal, d = 2, 3, 4, 8, 64", "closed form", max(kernels)),
+        ("growth of modes l = 1 … 4, zonal, d = 2, 3, 8, 512, seven schemes (relative)", "linear theory", max(growing)),
+        ("zonal d = 2 and 3 against circle and sphere, seven schemes, t = 0.2", "the other run", max(agreement)),
+        ("attention of general QᵀK and V on S¹ and S², β = 4 (relative)", "dense sums", max(general)),
     ]
     return markdown(["quantity", "checked against", "largest error"], [(a, b, power(c)) for a, b, c in rows])
 
@@ -112,6 +144,23 @@ def speed_table() -> str:
     )
 
 
+def space_table() -> str:
+    kinds: dict[str, Callable[[int], Any]] = {
+        "sphere, d = 3": Sphere,
+        "zonal, d = 3": lambda lmax: Zonal(lmax, 3),
+        "circle, d = 2": Circle,
+        "zonal, d = 2": lambda lmax: Zonal(lmax, 2),
+        "zonal, d = 64": lambda lmax: Zonal(lmax, 64),
+        "zonal, d = 512": lambda lmax: Zonal(lmax, 512),
+    }
+    degrees, rows = (15, 31, 63), []
+    for name, make in kinds.items():
+        finer = make(95)
+        cells = [(spaces.tendency_seconds(make(lmax)), spaces.truncation_error(make(lmax), finer)) for lmax in degrees]
+        rows.append([name, *(f"{seconds * 1e3:.2f} ms, {power(error)}" for seconds, error in cells)])
+    return markdown(["space", *(f"lmax {lmax}" for lmax in degrees)], rows)
+
+
 def label_table() -> str:
     degrees = (21, 31, 42)
     rows = [
@@ -128,6 +177,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "truncation": truncation_table,
     "labels": label_table,
     "speed": speed_table,
+    "spaces": space_table,
 }
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from meanfield.case import Case, CaseError
 from meanfield.initial import LAWS, Uniform
 from meanfield.kernels import LARGEST_BETA
+from meanfield.matrices import Draw
 from meanfield.normalization import SCHEMES, PostLN
 
 BASE = {
@@ -59,6 +60,8 @@ LAW_KEYS = {
     "vmf-mixture": {"concentrations": [2, 3.5], "means": [[1, 0, 0], [0, 1, 1]], "weights": [1, 3]},
     "poisson": {"radius": 0.5, "axis": [0, 1, 0]},
     "harmonics": {"harmonics": [[2, 0, 0.01], [3, 1, 0.01, 0.02]]},
+    "fourier": {"harmonics": [[1, 0.01], [3, 0.01, 0.02]]},
+    "zonal-harmonics": {"harmonics": [[2, 0.1]], "axis": "south"},
     "particles": {"count": 100, "seed": 2**70},
     "equiangular": {"cosine": 0.1},
     "file": {"path": "tokens.npy"},
@@ -104,6 +107,10 @@ def test_every_default_is_written_out():
         ("attention.query_key", [[1, 2, 3], [0, 1, 0], [0, 0, 1]], ((1.0, 2.0, 3.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))),
         ("attention.value", -np.eye(3), ((-1.0, 0.0, 0.0), (0.0, -1.0, 0.0), (0.0, 0.0, -1.0))),
         ("attention.value", IDENTITY, None),
+        ("attention.value", [IDENTITY], None),
+        ("attention.value", [[[2, 0, 0], [0, 1, 0], [0, 0, 1]]], ((2.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))),
+        ("attention.causal", True, True),
+        ("attention.balanced", True, True),
         ("space.dimension", 512, 512),
         ("time.snapshots", np.int64(2), 2),
         ("time.snapshots", np.array([1.0, 2.0]), (1.0, 2.0)),
@@ -143,7 +150,8 @@ def test_every_scheme_round_trips(scheme):
 
 @pytest.mark.parametrize("law", sorted(LAWS))
 def test_every_law_round_trips(law):
-    case = Case.from_dict(tables(initial={"law": law, **LAW_KEYS.get(law, {})}))
+    space = {"space": {"kind": "circle", "dimension": 2}} if law == "fourier" else {}
+    case = Case.from_dict(tables(initial={"law": law, **LAW_KEYS.get(law, {})}, **space))
     assert type(case.initial) is LAWS[law]
     assert_survives(case)
 
@@ -233,7 +241,8 @@ def test_listed_times(given, times):
 
 BETA = f"expected a finite number with |beta| <= {LARGEST_BETA:g}"
 NONNEGATIVE, POSITIVE = "expected a finite number >= 0", "expected a finite number > 0"
-OPERATOR = "expected a d×d list of rows of finite numbers"
+OPERATOR = "expected a d×d list of rows of finite numbers, a list of such, or a table {draw, seed}"
+ROTARY = "expected true, false, the base of the frequencies, or a list of d/2 of them"
 SCHEME_NAMES = "expected one of post-ln, pre-ln, mix-ln, peri-ln, ngpt, sqrt-scaling, ln-scaling"
 SNAPSHOTS = "expected an integer from 2 to 1000000 or increasing times within [0, final]"
 TIMES = "expected strictly increasing times within [0, final = 5]"
@@ -277,6 +286,29 @@ REFUSED = [
         "attention.value: expected 3 rows of 3 numbers, as in space, got 3 rows of 2 or 3",
     ),
     (
+        "attention.value",
+        [IDENTITY, [[1, 0], [0, 1]]],
+        "attention.value[1]: expected 3 rows of 3 numbers, as in space, got 2 rows of 2",
+    ),
+    ("attention.value", [IDENTITY, [[1, 0, 0], [0, "x"]]], f"attention.value[1][1][1]: {OPERATOR}, got 'x'"),
+    ("attention.value", {"draw": "goee"}, "attention.value.draw: expected * got 'goee' (did you mean 'goe'?)"),
+    ("attention.value", {"seed": 1}, "attention.value.draw: expected * got nothing"),
+    ("attention.value", {"draw": "goe", "seed": 1.5}, "attention.value.seed: expected an integer >= 0, got 1.5"),
+    (
+        "attention.value",
+        {"draw": "goe", "sed": 1},
+        "attention.value.sed: unknown key, expected one of draw, seed (did you mean 'seed'?)",
+    ),
+    ("attention.heads", 2, "attention.heads: expected 1 unless query_key or value is drawn, got 2"),
+    ("attention.layers", 2, "attention.layers: expected 1 unless query_key or value is drawn, got 2"),
+    ("attention.causal", 1, "attention.causal: expected true or false, got 1"),
+    ("attention.balanced", "yes", "attention.balanced: expected true or false, got 'yes'"),
+    ("attention.rotary", "yes", f"attention.rotary: {ROTARY}, got 'yes'"),
+    ("attention.rotary", -1.0, f"attention.rotary: {ROTARY}, got -1.0"),
+    ("attention.rotary", [], f"attention.rotary: {ROTARY}, got []"),
+    ("attention.rotary", True, "attention.rotary: must be d/2 finite frequencies in an even dimension d, *"),
+    ("attention.casual", True, "attention.casual: unknown key, * (did you mean 'causal'?)"),
+    (
         "normalization.scheme",
         "peri",
         f"normalization.scheme: {SCHEME_NAMES}, got 'peri' (did you mean 'peri-ln'?)",
@@ -308,9 +340,9 @@ REFUSED = [
         "normalization.rate: times must increase strictly, got [1.0, 0.0]",
     ),
     ("space.kind", "sphre", "space.kind: expected * got 'sphre' (did you mean 'sphere'?)"),
-    ("space.dimension", 1, "space.dimension: expected an integer >= 2, 2 on the circle, >= 3 if zonal, got 1"),
+    ("space.dimension", 1, "space.dimension: expected an integer >= 2; 2 on the circle, at most 4096 if zonal, got 1"),
     ("space", {"kind": "circle", "dimension": 3}, "space.dimension: * got 3"),
-    ("space", {"kind": "zonal", "dimension": 2}, "space.dimension: * got 2"),
+    ("space", {"kind": "zonal", "dimension": 5000}, "space.dimension: * got 5000"),
     ("initial.law", "vmf", "initial.law: expected one of uniform, *, got 'vmf'"),
     ("initial.radius", 0.5, "initial.radius: unknown key, expected one of law (it is a key of * law = 'poisson')"),
     ("initial", {"law": "poisson", "radius": 1.0}, "initial.radius: must be < 1, got 1.0"),
@@ -361,6 +393,40 @@ def test_refused_value(key, value, message):
         position = found.index(piece, position) + len(piece)
     assert found.startswith(f"x: {message.split('*')[0]}")
     assert "*" in message or found == f"x: {message}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"query_key": [IDENTITY] * 2, "value": [IDENTITY] * 3}, "value"),
+        ({"query_key": [IDENTITY] * 2, "heads": 3}, "heads"),
+        ({"query_key": [IDENTITY] * 2, "value": {"draw": "goe"}}, "heads"),
+        ({"query_key": [IDENTITY] * 2, "layers": 2}, "layers"),
+        ({"causal": True, "balanced": True}, "balanced"),
+        ({"kernel": "unnormalized", "balanced": True}, "balanced"),
+        ({"kernel": "unnormalized", "query_key": [[200, 0, 0], [0, 1, 0], [0, 0, 1]]}, "query_key"),
+    ],
+)
+def test_keys_of_attention_that_do_not_go_together(changes, key):
+    assert refusal(tables(attention={"beta": 4.0, **changes})).startswith(f"case: attention.{key}: ")
+
+
+def test_variants_of_attention_become_an_interaction_and_json_and_back():
+    written = {"query_key": {"draw": "goe", "seed": 3}, "heads": 2, "layers": 4, "causal": True, "rotary": [1.0, 0.5]}
+    case = Case.from_dict(tables(attention={"beta": 4.0, **written}, space={"dimension": 4}, initial__law="uniform"))
+    assert Case.from_json(case.to_json()) == case
+    assert {key: case.to_dict()["attention"].get(key) for key in written} == written
+    layers = case.interaction
+    assert (layers.depth, layers.count, layers.plain) == (case.time.final / 4, 4, False)
+    interaction = layers.of(1)
+    assert (interaction.causal, interaction.rotary, len(interaction.heads)) == (True, (1.0, 0.5), 2)
+    np.testing.assert_array_equal(interaction.query_key, Draw("goe", 3).query_keys(4, 2, 1))
+
+
+def test_multiples_of_the_identity_are_plain_attention():
+    interaction = Case.from_dict(tables(attention={"beta": 4.0, "query_key": 2 * np.eye(3)})).interaction
+    assert interaction.plain
+    assert interaction.attention.beta == 8.0
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from meanfield.theory import growth_rates
 from . import measurements, oracles
 
 CASES = sorted(Path(__file__).parents[1].glob("cases/*.toml"))
-CONTINUUM = [path for path in CASES if Case.from_toml(path).initial.has_density]
+CONTINUUM = [path for path in CASES if Case.from_toml(path).has_continuum]
 
 Check = Callable[[xarray.Dataset], None]
 
@@ -76,11 +76,62 @@ def follows_the_poisson_kernel(run: xarray.Dataset) -> None:
     np.testing.assert_allclose(got, exact, rtol=1e-4)  # truncation at lmax 31
 
 
+def makes_clusters(number: int) -> Check:
+    def check(run: xarray.Dataset) -> None:
+        assert run["clusters"].values[[0, -1]].tolist() == [0, number]
+        assert (np.diff(run["energy"]) > 0).all()
+
+    return check
+
+
+def spreads_as_heat(run: xarray.Dataset) -> None:
+    power = run["degree_power"].values
+    decay = np.exp(-2.0 * run["time"].values / 50.0)  # of the mode k = 1
+    np.testing.assert_allclose(power[:, 1] / power[0, 1], decay, rtol=0.02)  # truncation of the heat limit
+
+
 def finds_three_groups(run: xarray.Dataset) -> None:
     assert run.attrs["initial_dimension"] == 8
     assert run.attrs["initial_tokens"] == 240
     assert 0.7 < run.attrs["variance_kept"] < 0.8
     assert int(run["clusters"][-1]) == 3
+
+
+def turns(run: xarray.Dataset) -> None:
+    longitude = np.unwrap(np.arctan2(*run["moment1"].sel(axis=["y", "x"]).values[1:].T))
+    assert np.diff(longitude) / 0.5 == pytest.approx(0.5, abs=1e-4)  # what lmax 21 holds
+    assert abs(float(run["moment1"].sel(axis="z")[-1])) < 1e-3
+
+
+def makes_four_clusters(run: xarray.Dataset) -> None:
+    power = run["degree_power"].sel(time=[0.0, 3.0])
+    rates = growth_rates(5, 7.0, dimension=2)[1:]
+    growth = np.log(power[1, 1:6] / power[0, 1:6]) / 6.0
+    np.testing.assert_allclose(growth, rates, rtol=0.05)  # nonlinear terms at amplitude 1e-2 of the slow modes
+    assert int(run["clusters"][-1]) == 4
+
+
+def follows_the_poisson_kernel_in_dimension_64(run: xarray.Dataset) -> None:
+    means = [oracles.poisson_mean(radius, 64) for radius in oracles.poisson_radius(run["time"], 0.25, "post-ln", 64)]
+    np.testing.assert_allclose(run["moment1"][:, 0], means, rtol=1e-9)  # truncation at lmax 63
+    np.testing.assert_allclose(means[::2], [0.4648050, 0.6523867], atol=1e-7)  # digits of the case
+    assert (np.diff(run["entropy"]) < 0.0).all()
+
+
+def settles_at(order: float) -> Check:
+    def check(run: xarray.Dataset) -> None:
+        assert float(run["order_parameter"][-1]) == pytest.approx(order, abs=1e-5)  # what is left of the transient
+
+    return check
+
+
+def flattens(run: xarray.Dataset) -> None:
+    points, weights = oracles.gauss_grid(32)
+    half = np.tan(0.5 * np.arcsin(points[:, 2])) * np.exp(-1.0)  # of zero temperature, at t = 1
+    limit = float(weights * oracles.three_bumps(points) @ np.sin(2.0 * np.arctan(half)) ** 2)
+    assert limit == pytest.approx(0.0571, abs=5e-5)  # digits of the case
+    above = float(run["moment2"].sel(axis="z", axis_="z")[-1]) - limit
+    assert above * 10.0 == pytest.approx(0.159, rel=0.02)  # the next order in 1/β
 
 
 # Small versions: keys to change, and what must still be seen.
@@ -100,7 +151,22 @@ SMALL: dict[str, tuple[dict[str, object], Check]] = {
     "two-clusters": ({"time.final": 8.0, "time.snapshots": 3, "solver.lmax": 63}, approaches),
     "growth-near-uniform": ({"time.final": 3.0, "time.snapshots": 2}, grows_as_predicted),
     "poisson-kernel": ({"time.final": 1.0, "time.snapshots": 2}, follows_the_poisson_kernel),
+    "circle-clusters": (
+        {"time.final": 10.0, "time.snapshots": [0.0, 3.0, 10.0], "solver.lmax": 255},
+        makes_four_clusters,
+    ),
+    "zonal-poisson-kernel": ({"solver.lmax": 63}, follows_the_poisson_kernel_in_dimension_64),
+    "noise-continuous-circle": ({"time.final": 200.0}, settles_at(0.5455045)),
+    "noise-continuous-sphere": ({"time.final": 200.0}, settles_at(0.5382469)),
+    "noise-first-order-circle": ({"time.final": 50.0}, settles_at(0.7399203)),
+    "noise-first-order-sphere": ({"time.final": 20.0}, settles_at(0.9080344)),
     "schemes-by-beta": ({"time.final": 2.0}, ends_at(0.0734525596)),
+    "turning-cluster": ({"time.final": 10.0, "time.snapshots": [9.5, 10.0], "solver.lmax": 21}, turns),
+    "zero-temperature": ({"attention.beta": 10.0, "time.final": 1.0, "time.snapshots": 2}, flattens),
+    "circle-three-clusters": ({"time.final": 0.3, "solver.lmax": 63}, makes_clusters(3)),
+    "circle-four-clusters": ({"time.final": 0.045, "solver.lmax": 63}, makes_clusters(4)),
+    "circle-heat": ({"time.final": 12.5}, spreads_as_heat),
+    "energy-staircase": ({"time.final": 0.2, "solver.lmax": "auto"}, lambda run: None),
     "tokens-from-file": ({"time.final": 1.0, "time.snapshots": 2}, finds_three_groups),
 }
 
@@ -126,6 +192,14 @@ def test_the_continuum_of_a_case_shows_it_small(path: Path) -> None:
     for name, variable in run.data_vars.items():
         assert np.isfinite(variable).all(), name
     check(run)
+
+
+def test_causal_tokens_follow_the_first() -> None:
+    case = Case.from_toml(next(path for path in CASES if path.stem == "causal-tokens"))
+    run = meanfield.simulate(case.override({"particles.seeds": 1, "time.snapshots": 2}))
+    start, end = run["position"].values[0]
+    np.testing.assert_allclose(end[0], start[0], atol=1e-14)  # round-off
+    np.testing.assert_allclose(end, np.broadcast_to(start[0], end.shape), atol=1e-6)  # t = 200 is late, not infinite
 
 
 def test_every_scheme_has_its_three_bumps() -> None:

@@ -406,14 +406,28 @@ def test_theory_prints_the_linear_table(folder, capsys):
     """At β = 9 post-LN selects l* = 4 at the rate .70314 (PHYSICS §3, five digits)."""
     arguments = ["--set", "attention.beta=9", "--set", "normalization.scheme=post-ln"]
     assert main(["theory", "case.toml", *arguments]) == 0
-    header, *rows, blank, last = said(capsys)[0].splitlines()
+    growth, told = said(capsys)[0].split("\n\n")
+    header, *rows = growth.splitlines()
     assert header.split() == ["degree", "rate", "growth", "to", "t", "=", "5"]
     degree, rate, growth = map(float, rows[3].split())
     assert degree == 4
     assert rate == pytest.approx(0.70314, abs=5e-6)  # the digits quoted
     assert growth == pytest.approx(np.exp(5 * rate), rel=1e-6)  # the digits printed
-    assert blank == ""
-    assert last.startswith("dominant degree 4, rate 0.70314")
+    found = {line.split()[0]: line.split()[1] for line in told.splitlines()}
+    assert (found["dominant_degree"], found["dominant_rate"][:7]) == ("4", "0.70314")
+
+
+def test_theory_tells_stationary_states_and_prints_json(folder, capsys):
+    noisy = ["--set", "attention.noise=0.1", "--set", "normalization.scheme=post-ln"]
+    assert main(["theory", "case.toml", *noisy]) == 0
+    growth, _, states = said(capsys)[0].split("\n\n")
+    assert growth.splitlines()[0].endswith("threshold of noise")
+    assert len([line for line in states.splitlines() if line.startswith("|m| = ")]) == 2
+    assert main(["theory", "case.toml", *noisy, "--json"]) == 0
+    told = json.loads(said(capsys)[0])
+    assert [row["degree"] for row in told["growth"]] == [*range(1, len(told["growth"]) + 1)]
+    assert told["growth"][0]["noise_threshold"] == told["predictions"]["noise_threshold"]["value"]
+    assert [state["stable"] for state in told["stationary"]] == [False, True]
 
 
 # ---- the process ----------------------------------------------------------------------------------------------

@@ -515,7 +515,11 @@ def test_what_cannot_be_compared_is_refused(bumps):
     refuse("lacks density_lm, degree", particles, particles)
     refuse("without the attribute 'case'", xr.Dataset(), particles)
     circle = case.override({"space.kind": "circle", "initial.law": "uniform"})
+    causal = case.override({"attention.causal": True}).to_json()
     refuse("got kind = 'circle', dimension = 2", density.assign_attrs(case=circle.to_json()), particles)
+    refuse(
+        "attention: distances are of attention whose", *(run.assign_attrs(case=causal) for run in (density, particles))
+    )
     late = particles.assign_coords(time=[0.5])
     refuse("share no time; the density has 0 ... 0.001, the particles 0.5 ... 0.5", density, late)
     refuse(

@@ -20,10 +20,10 @@ import pytest
 import xarray
 
 import meanfield
-from meanfield import ensemble
 from meanfield.case import Case
-from meanfield.ensemble import Member, simulate
+from meanfield.ensemble import simulate
 from meanfield.initial import Uniform, VonMisesFisherMixture
+from meanfield.members import Ensemble, Member
 
 from . import oracles
 
@@ -209,14 +209,14 @@ def test_a_failing_member_is_recorded_and_the_others_finish(
     three_bumps: MakeCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = three_bumps(SMALL)
-    sound = ensemble._sample
+    sound = Ensemble.sample
 
     def sample(ensemble: Any, member: Member) -> Any:
         if member == Member(40, 1):
             raise MemoryError("no room")
         return sound(ensemble, member)
 
-    monkeypatch.setattr(ensemble, "_sample", sample)
+    monkeypatch.setattr(Ensemble, "sample", sample)
     run = simulate(case, workers=1)
     assert run.attrs["status"] == "failed"
     assert run.attrs["status_message"] == "3 of 4 members reached t = 0.5; N = 40, seed 1: MemoryError: no room"

@@ -25,10 +25,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from meanfield.case import _CHOICES, _TABLES, Case, CaseError, Heading, _own_keys
+from meanfield.case import Case, CaseError
 from meanfield.cli import app, main
 from meanfield.dataset import open_run
 from meanfield.examples import packaged_cases
+from meanfield.tables import CHOICES, TABLES, Heading, keys_of
 from meanfield.tokens import read_tokens
 
 EFFORT = int(os.environ.get("MEANFIELD_FUZZ", "1"))
@@ -116,7 +117,7 @@ def own_keys() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every key of a case, and what must be set for it to be one."""
     for key in Heading.model_fields:
         yield key, {}
-    for section, table in _TABLES.items():
+    for section, table in TABLES.items():
         yield section, {}
         for key in table.model_fields:
             yield f"{section}.{key}", {}
@@ -128,9 +129,9 @@ def own_keys() -> Iterator[tuple[str, dict[str, Any]]]:
         "particles": {"initial.count": 50, "initial.seed": 1, "initial.degree": 2},
         "file": {"initial.path": "tokens.csv", "initial.degree": 2},
     }
-    for section, (choice, registry) in _CHOICES.items():
+    for section, (choice, registry) in CHOICES.items():
         for word, kind in registry.items():
-            for key in _own_keys(kind):
+            for key in keys_of(kind):
                 yield f"{section}.{key}", {f"{section}.{choice}": word, **needed.get(word, {})}
 
 
@@ -268,7 +269,7 @@ def test_mutated_cases(folder: Path, text: str) -> None:
     ("key", "settings"), KEYS, ids=[f"{key}-{'-'.join(map(str, kind.values()))}"[:60] for key, kind in KEYS]
 )
 def test_every_value_at_every_key(base: Case, key: str, settings: dict[str, Any]) -> None:
-    named = re.compile(rf"^[^:]+: ({'|'.join([*Heading.model_fields, *_TABLES, key])})\b")
+    named = re.compile(rf"^[^:]+: ({'|'.join([*Heading.model_fields, *TABLES, key])})\b")
     for value in NASTY:
         said = refusal(lambda value=value: base.override(settings | {key: value}))
         assert said is None or (said.isprintable() and named.search(said)), (value, said)
@@ -530,12 +531,12 @@ def test_a_case_of_another_version(folder: Path, runs: dict[str, bytes]) -> None
     """Its file can be looked at, and is not resumed."""
     (folder / "other.nc").write_bytes(runs["density"])
     with netCDF4.Dataset(folder / "other.nc", "a") as file:
-        file.setncattr("case", '{"attention": {"heads": 8}}')
+        file.setncattr("case", '{"attention": {"sinks": 8}}')
     assert front_door("info", "other.nc", kept=folder)[0] == 0
     code, err = front_door("resume", "other.nc", kept=folder)
     assert code == 2
     assert "other.nc" in err
-    assert "attention.heads" in err
+    assert "attention.sinks" in err
 
 
 @pytest.mark.parametrize(

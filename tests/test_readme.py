@@ -31,6 +31,8 @@ SMALLER = {
         *("--set", "sweep.attention.beta=[1, 4]", "--set", 'sweep.normalization.scheme=["post-ln", "ngpt"]'),
         *("--set", "time.final=0.2", "--set", "solver.lmax=21", "--workers", "1"),
     ],
+    "meanfield solve cases/turning-cluster.toml": ["--set", "time.final=0.2", "--set", "time.snapshots=3"],
+    "meanfield simulate cases/causal-tokens.toml": ["--set", "time.final=1.0", "--set", "time.snapshots=2"],
     "meanfield simulate cases/equiangular-peri-ln.toml": ["--set", "time.final=0.5", "--set", "time.snapshots=[0.5]"],
 }
 
