@@ -19,6 +19,8 @@ from .space import Complexes, Floats, Integers, Space
 PROMINENCE = 1.25
 SMOOTHING = 5.0
 """Width of the smoothing times √(lmax(lmax + d − 2)): degree lmax is left with e^{−12.5}."""
+SPECTRAL_ERROR = 1e-9
+"""Error of a spectrum relative to its L² norm, as of the default tolerances."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,15 @@ def count_clusters(space: Space, rho_lm: Complexes) -> int:
 
 
 def _smoothed(space: Space, rho_lm: Complexes) -> Floats:
+    """Smoothed density, and 0 where it is below the error that the spectrum may have.
+
+    A spectrum whose L² error is ε is known to about ε/√w at a grid point of weight w, which next to the poles of spheres
+    of high dimension is more than the density of any cluster elsewhere.
+    """
     rates = space.laplacian_eigenvalues
-    return space.synthesis(rho_lm * np.exp(-0.5 * SMOOTHING**2 * rates / np.min(rates)))
+    smooth = space.synthesis(rho_lm * np.exp(-0.5 * SMOOTHING**2 * rates / np.min(rates)))
+    error = SPECTRAL_ERROR * math.sqrt(float(np.sum(space.multiplicity * np.abs(rho_lm) ** 2)))
+    return np.where(smooth * np.sqrt(space.weights) > error, smooth, 0.0)
 
 
 def _peaks(space: Space, smooth: Floats, thinned: bool = False) -> list[int]:

@@ -15,19 +15,18 @@ import io
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import ducc0
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, sparse
 
+from .space import Complexes, Floats, frozen
+
 with contextlib.redirect_stdout(io.StringIO()):  # SHTns announces itself on stdout, which carries results only
     import shtns
 
-Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
-Array = TypeVar("Array", bound=NDArray[Any])
 
 SMALLEST_NLAT = 32
 """SHTns's vectorized transforms end the process below 32 latitudes on processors with wide registers."""
@@ -57,19 +56,19 @@ def _positions(lmax: int, order: int) -> slice:
 @lru_cache(maxsize=32)
 def degrees(lmax: int) -> NDArray[np.int64]:
     """Degree l of every stored coefficient."""
-    return _frozen(np.concatenate([np.arange(m, lmax + 1) for m in range(lmax + 1)]))
+    return frozen(np.concatenate([np.arange(m, lmax + 1) for m in range(lmax + 1)]))
 
 
 @lru_cache(maxsize=32)
 def orders(lmax: int) -> NDArray[np.int64]:
     """Order m of every stored coefficient."""
-    return _frozen(np.repeat(np.arange(lmax + 1), np.arange(lmax + 1, 0, -1)))
+    return frozen(np.repeat(np.arange(lmax + 1), np.arange(lmax + 1, 0, -1)))
 
 
 @lru_cache(maxsize=64)
 def truncation(lmax: int, lower: int) -> NDArray[np.int64]:
     """Positions of the coefficients of degree ≤ ``lower`` among those of degree ≤ ``lmax``, in storage order."""
-    return _frozen(np.flatnonzero(degrees(lmax) <= lower))
+    return frozen(np.flatnonzero(degrees(lmax) <= lower))
 
 
 def resize(f_lm: Complexes, lmax_from: int, lmax_to: int) -> Complexes:
@@ -189,23 +188,23 @@ class Sphere:
     @cached_property
     def multiplicity(self) -> Floats:
         """1 for m = 0 and 2 for m > 0: ∫ f g = Σ multiplicity Re(f_lm conj g_lm)."""
-        return _frozen(np.where(self.order == 0, 1.0, 2.0))
+        return frozen(np.where(self.order == 0, 1.0, 2.0))
 
     @cached_property
     def latitude(self) -> Floats:
         """Latitudes in degrees, north to south."""
         sine = self._transforms.cos_theta
-        return _frozen(np.degrees(np.arctan2(sine, np.sqrt((1.0 - sine) * (1.0 + sine)))))
+        return frozen(np.degrees(np.arctan2(sine, np.sqrt((1.0 - sine) * (1.0 + sine)))))
 
     @cached_property
     def longitude(self) -> Floats:
         """Longitudes in degrees, from 0 eastwards."""
-        return _frozen(np.linspace(0.0, 360.0, self.nlon, endpoint=False))
+        return frozen(np.linspace(0.0, 360.0, self.nlon, endpoint=False))
 
     @cached_property
     def points(self) -> Floats:
         """Unit vectors of the grid, shape (nlat, nlon, 3)."""
-        return _frozen(to_points(self.latitude[:, None], self.longitude[None, :]))
+        return frozen(to_points(self.latitude[:, None], self.longitude[None, :]))
 
     @cached_property
     def weights(self) -> Floats:
@@ -213,7 +212,7 @@ class Sphere:
         half = self._transforms.gauss_wts()  # the northern half, the equator included
         rows = np.concatenate([half, half[: self.nlat // 2][::-1]])
         rows *= 2.0 / rows.sum()
-        return _frozen(np.repeat(rows[:, None] * (2.0 * math.pi / self.nlon), self.nlon, axis=1))
+        return frozen(np.repeat(rows[:, None] * (2.0 * math.pi / self.nlon), self.nlon, axis=1))
 
     def integrate(self, f: Floats) -> float:
         """∫ f over the sphere, exact for fields of degree ≤ 2 nlat − 1."""
@@ -271,7 +270,7 @@ class Sphere:
                 beyond = (row + south < 0) | (row + south >= self.nlat)
                 across = (column + east + np.where(beyond, self.nlon // 2, 0)) % self.nlon
                 found.append(np.clip(row + south, 0, self.nlat - 1) * self.nlon + across)
-        return _frozen(np.stack(found, axis=1))
+        return frozen(np.stack(found, axis=1))
 
     # ------------------------------------------------------------------ transforms
 
@@ -285,7 +284,7 @@ class Sphere:
 
     @cached_property
     def _zero_lm(self) -> Complexes:
-        return _frozen(np.zeros(self.spectral_shape, dtype=np.complex128))
+        return frozen(np.zeros(self.spectral_shape, dtype=np.complex128))
 
     @cached_property
     def _scratch_lm(self) -> Complexes:
@@ -294,7 +293,7 @@ class Sphere:
     @cached_property
     def laplacian_eigenvalues(self) -> Floats:
         """−l(l + 1) for each coefficient."""
-        return _frozen(-(self.degree * (self.degree + 1.0)))
+        return frozen(-(self.degree * (self.degree + 1.0)))
 
     def synthesis(self, f_lm: Complexes, out: Floats | None = None) -> Floats:
         """Grid values of a spectrum."""
@@ -513,8 +512,3 @@ def _output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
             f"out must be a C-contiguous {np.dtype(dtype)} array of shape {shape}, aligned to {ALIGNMENT} bytes"
         )
     return out
-
-
-def _frozen(array: Array) -> Array:
-    array.flags.writeable = False
-    return array

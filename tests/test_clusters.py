@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from meanfield.clusters import count_clusters, find_clusters
-from meanfield.initial import VonMisesFisherMixture
+from meanfield.initial import PoissonKernel, VonMisesFisherMixture
 from meanfield.sphere import Sphere
+from meanfield.zonal import Zonal
 
 SPACE = Sphere(31)
 
@@ -42,6 +43,16 @@ def test_a_nearly_uniform_density_has_no_cluster_and_a_ring_is_one() -> None:
     assert count_clusters(SPACE, uniform) == 0
     ring = SPACE.analysis(np.exp(-20 * SPACE.points[..., 2] ** 2))
     assert count_clusters(SPACE, ring / (ring[0].real * math.sqrt(4 * math.pi))) == 1
+
+
+@pytest.mark.parametrize("dimension", [3, 64])
+def test_errors_of_the_spectrum_next_to_the_poles_are_no_clusters(dimension: int) -> None:
+    """One bump about a high latitude, with errors as the stepper leaves them: a ten-billionth of its norm."""
+    space = Zonal(63, dimension)
+    rho_lm = PoissonKernel(radius=0.4).coefficients(space)
+    noise = np.random.default_rng(0).standard_normal(space.spectral_shape)
+    errors = 1e-10 * np.linalg.norm(rho_lm) * noise / np.linalg.norm(noise)
+    assert count_clusters(space, rho_lm + errors) == 1
 
 
 def test_positions_masses_and_basins() -> None:
