@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import gc
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +24,18 @@ THREE_BUMPS: dict[str, Any] = {
 }
 
 MakeCase = Callable[..., Case]
+
+# netCDF4 is not thread-safe, and a dataset that is garbage is closed on whichever thread collects it, pytest-xdist's
+# among them: collect here only.
+gc.disable()
+FINISHED = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    yield
+    if next(FINISHED) % 20 == 0:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
