@@ -24,8 +24,10 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("meanfield ")
 ]
-# Particle runs are made smaller here: what is tested is that the command works as it stands.
+# Long runs are made smaller here: what is tested is that the command works as it stands.
 SMALLER = {
+    "meanfield solve cases/fold-peri-ln.toml": ["--set", "solver.lmax=31"],
+    "meanfield solve cases/circle-clusters.toml --plot": ["--set", "time.final=4.0"],
     "meanfield compare cases/iid-tokens.toml": ["--set", "time.final=0.2", "--set", "time.snapshots=3"],
     "meanfield sweep cases/schemes-by-beta.toml": [
         *("--set", "sweep.attention.beta=[1, 4]", "--set", 'sweep.normalization.scheme=["post-ln", "ngpt"]'),
