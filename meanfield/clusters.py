@@ -77,8 +77,8 @@ def count_clusters(space: Space, rho_lm: Complexes) -> int:
 def _smoothed(space: Space, rho_lm: Complexes) -> Floats:
     """Smoothed density, and 0 where it is below the error that the spectrum may have.
 
-    A spectrum whose L² error is ε is known to about ε/√w at a grid point of weight w, which next to the poles of spheres
-    of high dimension is more than the density of any cluster elsewhere.
+    A spectrum whose L² error is ε is known to about ε/√w at a grid point of weight w, which next to the poles of
+    spheres of high dimension is more than the density of any cluster elsewhere.
     """
     rates = space.laplacian_eigenvalues
     smooth = space.synthesis(rho_lm * np.exp(-0.5 * SMOOTHING**2 * rates / np.min(rates)))

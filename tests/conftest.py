@@ -31,6 +31,10 @@ gc.disable()
 FINISHED = itertools.count(1)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules and the tests themselves are no garbage, and need not be looked through each time
+
+
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:
     yield
