@@ -18,17 +18,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from .engines import LONELY as LONELY
-from .engines import DenseEngine as DenseEngine
-from .engines import FastEngine as FastEngine
-from .engines import TokenEngine as TokenEngine
-from .engines import TokenField as TokenField
-from .engines import one_blas_thread as one_blas_thread
-from .engines import token_engine as token_engine
-from .interaction import FIELD_TOLERANCE as FIELD_TOLERANCE
-from .interaction import KERNELS as KERNELS
-from .interaction import Attention as Attention
-from .interaction import Interaction
+from .interaction import FIELD_TOLERANCE, Attention, Interaction
 from .kernels import (
     band_limit,
     derivative_ratios,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .arguments import checked_integer, checked_number
 from .laws import Law, counted, drawing, require_lmax, uniform_points
-from .space import Complexes, Floats, Space
+from .space import Complexes, Floats, Space, frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Tokens(Law):
         weights = None if self.weights is None else _token_weights(self.weights, len(points))
         for array in (points, weights):
             if array is not None:
-                array.flags.writeable = False
+                frozen(array)
         degree = checked_integer("degree", self.degree, 1)
         kept = {"variance_kept": variance_kept, "given_dimension": given_dimension}
         self._set(points=points, weights=weights, degree=degree, **kept)

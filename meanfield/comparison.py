@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from . import __version__
-from .attention import FIELD_TOLERANCE, LONELY, Attention, SpectralField
-from .interaction import interaction_of
+from .attention import SpectralField
+from .engines import LONELY
+from .interaction import FIELD_TOLERANCE, Attention, interaction_of
 from .kernels import band_limit, eigenvalues, gradient_eigenvalues
 from .space import Complexes, Floats, Integers
 from .sphere import LARGEST_LMAX, Sphere, resize

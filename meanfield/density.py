@@ -19,7 +19,8 @@ import math
 import numpy as np
 
 from .absorption import AbsorbingLayer
-from .attention import Attention, Field, Fields, SpectralField
+from .attention import Field, Fields, SpectralField
+from .interaction import Attention
 from .kernels import eigenvalue_ratios
 from .normalization import Scheme
 from .problem import Observation, Stop

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .attention import Attention
 from .clusters import count_clusters
 from .density import DensityProblem, degree_energy, spectral_tail
+from .interaction import Attention
 from .kernels import eigenvalue_ratios, gradient_ratios, log_mean_kernel
 from .labelled import LabelledProblem
 from .pairs import close_pairs_of_density

@@ -22,9 +22,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from .space import Floats, frozen
 
 LARGEST_UNNORMALIZED_BETA = 700.0
 """e^β overflows a little above."""
@@ -200,9 +199,7 @@ def _continued_fraction(lmax: int, beta: float, dimension: int) -> tuple[float, 
         steps[index] = below
     climb = 2.0 * (np.arange(offset) + base + 1.0) * steps[:offset]
     logarithm = math.log(_scaled_mean_kernel(size, base)) + float(np.sum(np.log(climb)))
-    steps = steps[offset : offset + lmax + 1]
-    steps.flags.writeable = False
-    return logarithm, steps
+    return logarithm, frozen(steps[offset : offset + lmax + 1])
 
 
 def _zeroth(beta: float, dimension: int) -> float:

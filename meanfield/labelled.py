@@ -22,9 +22,10 @@ import numpy as np
 from scipy.interpolate import KroghInterpolator
 from scipy.spatial import cKDTree
 
-from .attention import FIELD_TOLERANCE, Attention, token_engine
 from .density import spectral_tail
+from .engines import token_engine
 from .integrate import Tolerances, integrate
+from .interaction import FIELD_TOLERANCE, Attention
 from .kernels import band_limit, eigenvalue_derivatives, eigenvalues, gradient_eigenvalues
 from .labels import Cells, Labels, determinant, make_labels
 from .normalization import Scheme

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 
-from .attention import one_blas_thread
 from .case import Case
-from .engines import interaction_engine
+from .engines import interaction_engine, one_blas_thread
 from .initial import Law
 from .integrate import Cost, Limits, Moment, Outcome, Tolerances, integrate
 from .interaction import Interaction, Layers

@@ -28,8 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from .initial import POLES, Equiangular, Law, ParticleCloud, PoissonKernel, Uniform, VonMisesFisherMixture
-from .kernels import Floats, log_mean_kernel, multiplicities
+from .kernels import log_mean_kernel, multiplicities
 from .normalization import ResidualScheme, Scheme
+from .space import Floats
 from .stationary import critical_beta, stable_states, transition_curvature
 from .theory import (
     dominant_degree,

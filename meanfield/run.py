@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import xarray
 
-from .attention import one_blas_thread
 from .case import Case
 from .checkpoint import Checkpoint
 from .continuum import Continuum, LabelledContinuum, label, make_problem, prepare, revive, space_of
 from .dataset import RunFile, open_run
 from .density import RESOLVED_ERROR, DensityProblem
 from .diagnostics import describe_density, describe_labelled
+from .engines import one_blas_thread
 from .integrate import Cost, Limits, Moment, Outcome, Tolerances, integrate
 from .labelled import LabelledProblem
 from .labels import Cells

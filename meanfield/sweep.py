@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import xarray
 
-from .attention import one_blas_thread
 from .case import Case
 from .collection import gather, open_sweep, write
+from .engines import one_blas_thread
 from .ensemble import simulate
 from .plan import Member, Plan, make_plan
 from .progress import Interrupt, Progress, never

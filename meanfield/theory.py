@@ -21,8 +21,9 @@ from numpy.polynomial import legendre
 from numpy.typing import ArrayLike
 from scipy.special import expit, hyp0f1, hyp2f1, logit
 
-from meanfield.kernels import LARGEST_UNNORMALIZED_BETA, Floats, eigenvalue_ratios
-from meanfield.normalization import PostLN, ResidualScheme, Scheme
+from .kernels import LARGEST_UNNORMALIZED_BETA, eigenvalue_ratios
+from .normalization import PostLN, ResidualScheme, Scheme
+from .space import Floats
 
 Rate = Callable[[float, Floats], Sequence[float]]
 

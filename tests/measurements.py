@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 import meanfield
-from meanfield.attention import Attention
 from meanfield.case import Case
 from meanfield.dataset import complex_spectrum
 from meanfield.density import DensityProblem
 from meanfield.initial import VonMisesFisherMixture
 from meanfield.integrate import integrate
+from meanfield.interaction import Attention
 from meanfield.labelled import LabelledProblem
 from meanfield.labels import GaussGrid, make_labels
 from meanfield.normalization import make_scheme

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from meanfield.attention import Attention
 from meanfield.density import DensityProblem
 from meanfield.initial import Law, PoissonKernel, VonMisesFisherMixture
 from meanfield.integrate import Tolerances, integrate
+from meanfield.interaction import Attention
 from meanfield.normalization import make_scheme
 from meanfield.space import Space
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanfield.attention import Attention, SpectralField
+from meanfield.attention import SpectralField
+from meanfield.interaction import Attention
 from meanfield.kernels import eigenvalue_ratios
 from meanfield.sphere import Sphere
 

@@ -18,10 +18,10 @@ from scipy import optimize, stats
 
 import meanfield
 from meanfield import comparison as module
-from meanfield.attention import Attention
 from meanfield.case import Case
 from meanfield.comparison import MEASURES, compare, summary
 from meanfield.diagnostics import energy
+from meanfield.interaction import Attention
 from meanfield.kernels import band_limit
 from meanfield.sphere import Sphere
 

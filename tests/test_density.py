@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import meanfield
-from meanfield.attention import Attention
 from meanfield.case import Case
 from meanfield.dataset import complex_spectrum
 from meanfield.density import DensityProblem, spectral_tail
 from meanfield.diagnostics import energy, energy_rate
 from meanfield.initial import PoissonKernel
+from meanfield.interaction import Attention
 from meanfield.kernels import eigenvalues, gradient_eigenvalues
 from meanfield.normalization import Scheme, make_scheme
 from meanfield.run import prepare

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from meanfield import diagnostics
-from meanfield.attention import Attention
 from meanfield.density import DensityProblem
 from meanfield.initial import VonMisesFisherMixture
+from meanfield.interaction import Attention
 from meanfield.normalization import PostLN, PreLN
 from meanfield.sphere import Sphere
 

@@ -12,9 +12,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import meanfield.exponential
-from meanfield.attention import Attention
 from meanfield.density import DensityProblem
 from meanfield.exponential import ExponentialAdams, exponential_moments
+from meanfield.interaction import Attention
 from meanfield.normalization import NGPT, PostLN, Scheme
 from meanfield.sphere import Sphere
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanfield.attention import Attention
 from meanfield.density import DensityProblem
 from meanfield.diagnostics import describe_density
 from meanfield.initial import VonMisesFisherMixture
 from meanfield.integrate import Tolerances, integrate
+from meanfield.interaction import Attention
 from meanfield.labelled import FoldWatch, LabelledProblem, refined_labels
 from meanfield.labels import Cells, GaussGrid, Labels, Quadrature, make_labels, relabel
 from meanfield.normalization import make_scheme

@@ -10,9 +10,9 @@ from numpy.random import default_rng
 from scipy.optimize import brentq
 from scipy.special import ive
 
-from meanfield.attention import Attention
 from meanfield.density import DensityProblem
 from meanfield.exponential import ExponentialAdams
+from meanfield.interaction import Attention
 from meanfield.normalization import PostLN
 from meanfield.sphere import Sphere
 from meanfield.stationary import (

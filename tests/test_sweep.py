@@ -24,10 +24,10 @@ from distributed import LocalCluster
 
 import meanfield
 from meanfield import collection
-from meanfield.attention import one_blas_thread
 from meanfield.case import Case
 from meanfield.cli import main
 from meanfield.collection import first_crossing, gather, open_sweep, write
+from meanfield.engines import one_blas_thread
 from meanfield.plan import Member, Plan, make_plan, short_names
 from meanfield.sweep import _check_sight, _client, _locked, run_member, run_sweep
 from meanfield.threads import available_threads, limited_threads

@@ -12,11 +12,12 @@ from scipy import stats
 from scipy.special import roots_chebyt, roots_gegenbauer
 
 from meanfield import diagnostics
-from meanfield.attention import Attention, SpectralField, smallest_lmax
+from meanfield.attention import SpectralField, smallest_lmax
 from meanfield.circle import Circle
 from meanfield.clusters import find_clusters
 from meanfield.density import spectral_tail
 from meanfield.initial import Law, ParticleCloud, PoissonKernel, Uniform, VonMisesFisherMixture, ZonalHarmonics
+from meanfield.interaction import Attention
 from meanfield.kernels import log_mean_kernel, multiplicities
 from meanfield.sphere import Sphere
 from meanfield.zonal import Zonal, dealiased_nodes, gauss_gegenbauer, largest_lmax, polynomials
